@@ -1,0 +1,7 @@
+//! TODO
+/// TODO
+#[derive(Debug)]
+pub struct Cluster;
+/// TODO
+#[derive(Debug)]
+pub struct Touched;
