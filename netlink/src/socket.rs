@@ -60,13 +60,7 @@ impl NetfilterSocket {
             setsockopt(&socket, sockopt::RcvBuf, &receive_buffer)
                 .map_err(|errno| failed("SO_RCVBUF")(errno.into()))?;
         }
-        Ok(Self {
-            port: address.port_number(),
-            socket,
-            seq: 1,
-            send_buffer: 0,
-            datagram: vec![0; DATAGRAM],
-        })
+        Ok(Self { port: address.port_number(), socket, seq: 1, send_buffer: 0, datagram: vec![0; DATAGRAM] })
     }
 
     /// Opens the socket for requests and their answers.

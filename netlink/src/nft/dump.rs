@@ -83,15 +83,14 @@ impl Nft {
     pub fn tables(&mut self) -> Result<Vec<TableId>, Error> {
         settled(&"tables", || {
             let mut tables = Vec::new();
-            let answered =
-                self.dump(&"tables", sys::NFT_MSG_GETTABLE, 0, |_| {}, &mut |message| {
-                    let family = wire::family(message.family());
-                    let table = decode_object::table(message.attributes());
-                    if let (Some(family), Some((name, _))) = (family, table) {
-                        tables.push(TableId { family, name });
-                    }
-                    Ok(())
-                })?;
+            let answered = self.dump(&"tables", sys::NFT_MSG_GETTABLE, 0, |_| {}, &mut |message| {
+                let family = wire::family(message.family());
+                let table = decode_object::table(message.attributes());
+                if let (Some(family), Some((name, _))) = (family, table) {
+                    tables.push(TableId { family, name });
+                }
+                Ok(())
+            })?;
             Ok((answered != Answered::Interrupted).then_some(tables))
         })
     }
@@ -206,10 +205,9 @@ impl Nft {
         let mut last: Option<(ChainName, usize)> = None;
         let answered = self.dump(what, sys::NFT_MSG_GETRULE, family, in_table, &mut |message| {
             let attributes = message.attributes();
-            let (Some(chain), Some(handle)) = (
-                wire::text(attributes, sys::NFTA_RULE_CHAIN),
-                wire::be64(attributes, sys::NFTA_RULE_HANDLE),
-            ) else {
+            let (Some(chain), Some(handle)) =
+                (wire::text(attributes, sys::NFTA_RULE_CHAIN), wire::be64(attributes, sys::NFTA_RULE_HANDLE))
+            else {
                 return Ok(());
             };
             let index = match &last {

@@ -12,12 +12,14 @@ mod encode_plain;
 mod ext;
 mod layout;
 mod monitor;
+mod notices;
 mod registers;
 mod userdata;
 
-pub(crate) use layout::padded_len;
 pub use dump::{Foreign, ForeignObject, TableDump};
+pub(crate) use layout::padded_len;
 pub use monitor::{Commit, Monitor, Notice};
+pub use notices::Notices;
 
 use crate::batch::Batch;
 use crate::socket::{Answered, NetfilterSocket, Received};

@@ -54,7 +54,16 @@ impl Monitor {
     /// # Errors
     /// [`Error::Open`]: without `CAP_NET_ADMIN` the kernel lets nobody into the group.
     pub fn open() -> Result<Self, Error> {
-        let socket = NetfilterSocket::open(RECEIVE_BUFFER)?;
+        Self::with_buffer(RECEIVE_BUFFER)
+    }
+
+    /// The same with room for so many bytes of notices that wait to be read. More is taken without
+    /// `CAP_NET_ADMIN` only up to `net.core.rmem_max`.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn with_buffer(bytes: usize) -> Result<Self, Error> {
+        let socket = NetfilterSocket::open(bytes)?;
         socket.listen(sys::NFNLGRP_NFTABLES)?;
         Ok(Self { socket, tables: BTreeSet::new() })
     }

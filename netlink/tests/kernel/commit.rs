@@ -169,10 +169,8 @@ fn elements_with_a_time_to_live_keep_what_is_left_of_it() {
             });
             let a = |number| KeyBuilder::new().addr(addr(Family::Ip, number)).build();
             let element = |number| Element::of_map(a(number), Datum::Value(a(9)));
-            let elements = vec![
-                element(1),
-                Element { expires: Some(Duration::from_secs(own)), ..element(2) },
-            ];
+            let elements =
+                vec![element(1), Element { expires: Some(Duration::from_secs(own)), ..element(2) }];
             let transaction = Transaction {
                 ops: vec![
                     Op::AddTable { table: table_id(Family::Ip), comment: None },
