@@ -13,10 +13,14 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|it| it.parse::<u32>().expect("a number"));
     let services = arguments.next().unwrap_or(10_000);
     let repetitions = arguments.next().unwrap_or(7);
-    for (with_monitor, title) in [(false, "alone"), (true, "with a monitor listening")] {
+    for (listening, title) in [
+        (Listening::Nobody, "alone"),
+        (Listening::Always, "with a monitor listening"),
+        (Listening::Paused, "with a monitor paused meanwhile"),
+    ] {
         let mut rows: [Vec<Duration>; 5] = Default::default();
         for _ in 0..repetitions {
-            for (row, took) in rows.iter_mut().zip(measure(services, with_monitor)) {
+            for (row, took) in rows.iter_mut().zip(measure(services, listening)) {
                 row.push(took);
             }
         }
@@ -33,7 +37,14 @@ fn main() {
     }
 }
 
-fn measure(services: u32, with_monitor: bool) -> [Duration; 5] {
+#[derive(Clone, Copy, PartialEq)]
+enum Listening {
+    Nobody,
+    Always,
+    Paused,
+}
+
+fn measure(services: u32, listening: Listening) -> [Duration; 5] {
     testns::run(|| {
         let start = Instant::now();
         let (id, endpoints, transaction) = ruleset(services);
@@ -41,10 +52,17 @@ fn measure(services: u32, with_monitor: bool) -> [Duration; 5] {
         let start = Instant::now();
         std::hint::black_box(netlink::encode_len(&transaction).expect("it can be written"));
         let encode = start.elapsed();
-        let _monitor = with_monitor.then(|| Monitor::open().expect("a monitor"));
+        let mut monitor = (listening != Listening::Nobody).then(|| Monitor::open().expect("a monitor"));
         let mut nft = Nft::open().expect("a socket");
         let start = Instant::now();
+        let mut paused = monitor.as_mut().filter(|_| listening == Listening::Paused);
+        if let Some(monitor) = &mut paused {
+            monitor.pause().expect("it leaves");
+        }
         let generation = nft.commit(&transaction, None).expect("it is taken");
+        if let Some(monitor) = &mut paused {
+            assert_eq!(monitor.resume(&mut nft, generation).expect("it joins"), []);
+        }
         let commit = start.elapsed();
         let start = Instant::now();
         let dump = nft.dump_table(&id).expect("it can be read").expect("it is there");

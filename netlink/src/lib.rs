@@ -49,5 +49,5 @@ mod wire;
 
 pub use error::{Error, Refusal};
 pub use nft::{
-    Commit, Foreign, ForeignObject, Generation, Monitor, Nft, Notice, Notices, TableDump, encode_len,
+    Commit, Foreign, ForeignObject, Generation, Missing, Monitor, Nft, Notice, Notices, TableDump, encode_len,
 };

@@ -1,6 +1,6 @@
 //! Owns the waiting for notices within a tokio runtime. Knows nothing of what they say.
 
-use super::{Monitor, Notice};
+use super::{Generation, Monitor, Nft, Notice};
 use crate::Error;
 use std::io;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -23,10 +23,27 @@ impl Notices {
         let monitor = Monitor::open()?;
         let failed = |source: io::Error| Error::Open { step: "epoll", source };
         // SAFETY: the monitor owns its descriptor and never replaces or closes it before it is dropped, which
-        // `AsyncFd` does after it has deregistered it; nothing takes the monitor out of here.
+        // `AsyncFd` does after it has deregistered it; nothing takes the monitor out of here, or lends it so that
+        // another could be put in its place.
         #[expect(unsafe_code, reason = "tokio asks for a promise about the descriptor")]
         let monitor = unsafe { AsyncFd::register_with_interest(monitor, Interest::READABLE) };
         Ok(Self { monitor: monitor.map_err(|error| failed(error.into()))? })
+    }
+
+    /// [`Monitor::pause`].
+    ///
+    /// # Errors
+    /// Those of [`Monitor::pause`].
+    pub fn pause(&mut self) -> Result<(), Error> {
+        self.monitor.get_mut().pause()
+    }
+
+    /// [`Monitor::resume`].
+    ///
+    /// # Errors
+    /// Those of [`Monitor::resume`].
+    pub fn resume(&mut self, nft: &mut Nft, committed: Generation) -> Result<Vec<Notice>, Error> {
+        self.monitor.get_mut().resume(nft, committed)
     }
 
     /// Waits until something happens, and returns all that has, in order; never nothing. Loses no notice when it

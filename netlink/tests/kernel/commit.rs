@@ -270,3 +270,20 @@ fn intervals_of_one_field_may_touch_and_end_anywhere() {
         assert_eq!(sorted(nft.dump_elements(&decl).unwrap()), sorted(elements));
     });
 }
+
+#[test]
+fn a_check_changes_nothing_and_nothing_is_missing_here() {
+    testns::run(|| {
+        let mut nft = Nft::open().unwrap();
+        let before = nft.generation().unwrap();
+        for family in Family::ALL {
+            assert_eq!(nft.missing(family).unwrap(), []);
+            nft.check(&program(&table_id(family), &product(family))).unwrap();
+        }
+        let wrong = Op::DeleteTable { table: table_id(Family::Ip) };
+        let error = nft.check(&Transaction { ops: vec![wrong] }).unwrap_err();
+        assert_eq!(error.to_string(), "refused: delete table ip proxier: No such file or directory");
+        assert_eq!(nft.generation().unwrap(), before);
+        assert_eq!(nft.tables().unwrap(), []);
+    });
+}

@@ -68,6 +68,29 @@ fn a_loss_of_notices_is_said_and_listening_goes_on() {
 }
 
 #[test]
+fn a_pause_misses_own_commits_only() {
+    testns::run(|| {
+        let mut nft = Nft::open().unwrap();
+        let mut monitor = Monitor::open().unwrap();
+        let ops = vec![Op::AddTable { table: table_id(Family::Ip), comment: None }];
+        let transaction = Transaction { ops };
+        monitor.pause().unwrap();
+        let own = nft.commit(&transaction, None).unwrap();
+        assert_eq!(monitor.resume(&mut nft, own).unwrap(), []);
+
+        testns::command("nft", &["add", "table", "ip", "before"], "").unwrap();
+        monitor.pause().unwrap();
+        let own = nft.commit(&transaction, None).unwrap();
+        testns::command("nft", &["add", "table", "ip", "meanwhile"], "").unwrap();
+        let notices = monitor.resume(&mut nft, own).unwrap();
+        assert!(matches!(&notices[..], [Notice::Commit(_), Notice::Lost]), "{notices:?}");
+
+        testns::command("nft", &["add", "table", "ip", "after"], "").unwrap();
+        assert_eq!(commits(&mut monitor).len(), 1);
+    });
+}
+
+#[test]
 fn a_task_is_woken_by_a_commit() {
     testns::run(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
