@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use integration::load::LoadPlan;
 use integration::{
     Dial, Family, L4Proto, Netns, Outcome, Prefix, Process, SERVICE_RANGES, Style, World, WorldPlan, wait,
     wire,
@@ -199,4 +200,20 @@ fn a_dropped_world_is_gone() {
             wire::index(&witness, &format!("witness{number}")).is_err()
         });
     }
+}
+
+#[test]
+fn load_counts_what_it_does_and_what_breaks() {
+    let world = World::new("load").build();
+    let (a, b) = (world.node(0).pod("a"), world.node(1).pod("b"));
+    let server = b.serve(L4Proto::Tcp, 8080, "b");
+    let load = LoadPlan::on(b.at(Family::Ip, 8080)).established(10).dials_per_second(500).start(&a);
+    wait::until("a hundred dials", wait::SOON, || load.so_far().dials_answered() >= 100);
+    let report = load.so_far();
+    assert!(report.is_flawless(), "{report:?}");
+    assert_eq!(report.established.get("b"), Some(&10));
+    drop(server);
+    wait::until("all connections to break", wait::SOON, || load.so_far().broken.len() == 10);
+    wait::until("dials to fail", wait::SOON, || load.so_far().failed.contains(&Outcome::Refused));
+    assert!(load.stop().exchanges >= 10);
 }
