@@ -2,6 +2,7 @@
 //! them.
 
 pub mod decode;
+pub mod manifests;
 
 pub use decode::{Decoded, Decoder, ObjectKey, Rejected};
 
