@@ -11,6 +11,9 @@ mod service_cidr;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use endpoint_slice::HEADLESS_LABEL;
+pub(crate) use service::PROXY_NAME_LABEL;
+
 use intern::Interner;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -1,6 +1,7 @@
 //! Owns the way in: objects from an API server or a folder, as changes in one channel; knows nothing of what is made of
 //! them.
 
+pub mod api_server;
 pub mod decode;
 pub mod manifests;
 
