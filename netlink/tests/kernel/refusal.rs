@@ -232,3 +232,29 @@ fn what_cannot_be_written_is_not_sent() {
         }
     });
 }
+
+/// Runs again as nobody: this test in a process of its own, with the variable set.
+#[test]
+fn without_privilege_the_capability_is_named() {
+    const NOBODY: &str = "NETLINK_TEST_AS_NOBODY";
+    if std::env::var_os(NOBODY).is_some() {
+        let mut nft = Nft::open().unwrap();
+        let missing = nft.missing(Family::Ip).unwrap();
+        let words: Vec<_> = missing.iter().map(ToString::to_string).collect();
+        assert_eq!(words, ["nf_tables: Operation not permitted: CAP_NET_ADMIN is needed"]);
+        let error = nft.generation().unwrap_err();
+        assert_eq!(error.to_string(), "generation of the ruleset: Operation not permitted (os error 1)");
+        assert!(netlink::Monitor::open().is_err());
+        return;
+    }
+    testns::run(|| {
+        let this = std::env::current_exe().unwrap();
+        let name = "refusal::without_privilege_the_capability_is_named";
+        let script = format!(
+            "{NOBODY}=1 exec setpriv --inh-caps=-all --bounding-set=-all \
+             --securebits=+noroot,+noroot_locked -- \"$0\" --exact {name}"
+        );
+        let ran = testns::command("sh", &["-c", &script, this.to_str().unwrap()], "").unwrap();
+        assert!(ran.contains("1 passed"), "{ran}");
+    });
+}
