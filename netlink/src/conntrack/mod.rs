@@ -73,3 +73,9 @@ impl Conntrack {
         Ok(Self { socket: NetfilterSocket::for_requests()? })
     }
 }
+
+/// Reads whatever bytes as a flow. For tests of the decoder.
+#[cfg(test)]
+pub(crate) fn read_any(attributes: &[u8]) -> Option<Flow> {
+    flow::read(attributes)
+}

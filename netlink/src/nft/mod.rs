@@ -15,6 +15,8 @@ mod monitor;
 mod notices;
 mod probe;
 mod registers;
+#[cfg(test)]
+mod tests;
 mod userdata;
 
 pub use dump::{Foreign, ForeignObject, TableDump};
