@@ -11,7 +11,6 @@ use kube::api::{
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -55,9 +54,9 @@ impl Kubectl {
 
     /// As [`Kubectl::apply`], with the server's refusal as the error.
     pub fn try_apply(&self, yaml: &str) -> Result<(), kube::Error> {
-        for document in serde_yaml_ng::Deserializer::from_str(yaml) {
-            let mut value = Value::deserialize(document)
-                .map_err(|error| kube::Error::Service(format!("the text is not YAML: {error}").into()))?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(yaml)
+            .map_err(|error| kube::Error::Service(format!("the text is not YAML: {error}").into()))?;
+        for mut value in documents {
             let status = value.as_object_mut().and_then(|fields| fields.remove("status"));
             let object: DynamicObject = serde_json::from_value(value).map_err(kube::Error::SerdeError)?;
             let types = object.types.clone().unwrap_or_default();

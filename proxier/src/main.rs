@@ -1,0 +1,2 @@
+//! Owns the start of the program; knows nothing of what it does.
+fn main() {}
