@@ -8,8 +8,9 @@
 //! with `meta l4proto tcp` kept before `reject with tcp reset`. Bytes that do not fit the fields of their set
 //! print as a comment line with the bytes in hex.
 //!
-//! nft 1.0.6 can not parse `ct original proto-dst` in a rule (the kernel takes it, and nft 1.1 parses it). In the
-//! `typeof` of a set, the `ct original` fields print as the plain address and port, which is the same data type.
+//! Two rules that the kernel takes are beyond nft 1.0.6: it can not parse `ct original proto-dst` (nft 1.1 can), and
+//! it aborts on `update @map { … : ip6 daddr . th dport }`, an IPv6 address in a concatenated datum. In the `typeof`
+//! of a set, the `ct original` fields print as the plain address and port, which is the same data type.
 
 mod element;
 mod rule;
