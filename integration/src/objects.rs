@@ -254,9 +254,7 @@ pub fn slices(service: &str, ports: &[(&str, L4Proto, u16)], pods: &[&Pod]) -> V
             for (name, proto, port) in ports {
                 text = text.port(name, *proto, *port);
             }
-            pods.iter()
-                .fold(text, |text, pod| text.endpoint(pod.addr(family), pod.node().name()))
-                .object()
+            pods.iter().fold(text, |text, pod| text.endpoint(pod.addr(family), pod.node().name())).object()
         })
         .collect()
 }

@@ -7,10 +7,9 @@ use netlink::Nft;
 use nft_ir::Ruleset;
 use proxier::source::{Decoder, Rejected};
 use proxier::sync::{Report, Syncer};
-use proxier_core::model::ObjectName;
+use proxier_core::model::{HostAddress, ObjectName};
 use proxier_core::ruleset::table_id;
 use proxier_core::{Change, Settings};
-use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -55,8 +54,10 @@ impl Proxied {
             name: node.name().to_owned(),
             pending: Vec::new(),
         };
-        let addresses: Result<Vec<IpAddr>, _> = node.ns().block_on(netlink::address::host_addresses);
-        this.pending.push(Change::HostAddresses(addresses.unwrap_or_default()));
+        let addresses = node.ns().block_on(netlink::address::host_addresses);
+        let addresses = addresses.unwrap_or_else(|error| panic!("{}: {error}", node.name()));
+        let addresses = addresses.into_iter().map(|host| HostAddress { addr: host.addr, link: host.link });
+        this.pending.push(Change::HostAddresses(addresses.collect()));
         this
     }
 

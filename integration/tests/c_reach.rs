@@ -40,7 +40,8 @@ fn c01_cluster_ip_from_a_pod_and_from_the_node() {
 #[test]
 fn c02_target_ports_by_number_and_by_name() {
     let mut stage = Stage::new("c02");
-    let (client, old, new) = (stage.node(0).pod("client"), stage.node(0).pod("old"), stage.node(1).pod("new"));
+    let (client, old, new) =
+        (stage.node(0).pod("client"), stage.node(0).pod("old"), stage.node(1).pod("new"));
     let _servers = [
         old.serve(L4Proto::Tcp, 8080, "old-http"),
         new.serve(L4Proto::Tcp, 9090, "new-http"),
@@ -131,8 +132,11 @@ fn c05_node_ports_on_the_addresses_that_are_selected() {
     }
     let mut stage = Stage::with(world, |settings| {
         if &*settings.node_name == "node-2" {
-            settings.node_port_addresses =
-                ["0.0.0.0/0", "::/0"].iter().filter_map(|c| Cidr::parse(c).ok()).map(NodePortAddresses::Cidr).collect();
+            settings.node_port_addresses = ["0.0.0.0/0", "::/0"]
+                .iter()
+                .filter_map(|c| Cidr::parse(c).ok())
+                .map(NodePortAddresses::Cidr)
+                .collect();
         }
     });
     let a = stage.node(0).pod("a");
@@ -146,7 +150,13 @@ fn c05_node_ports_on_the_addresses_that_are_selected() {
     for family in Family::ALL {
         for proto in L4Proto::ALL {
             // `primary`: the Node's own address and no other.
-            reaches_seen(client, proto, stage.node(0).at(family, NODE_PORT), &["a"], a.node().plan().pod_gateway(family));
+            reaches_seen(
+                client,
+                proto,
+                stage.node(0).at(family, NODE_PORT),
+                &["a"],
+                a.node().plan().pod_gateway(family),
+            );
             // Every address, also one that came after the proxier: the second node's loopback interface has it.
             reaches(client, proto, stage.node(1).at(family, NODE_PORT), &["a"]);
             reaches(&a, proto, stage.node(0).at(family, NODE_PORT), &["a"]);
@@ -197,7 +207,10 @@ fn c07_external_ips_behave_as_load_balancer_addresses() {
     let mut stage = Stage::new("c07");
     let (client, a) = (stage.node(0).pod("client"), stage.node(1).pod("a"));
     let _servers: Vec<_> = L4Proto::ALL.into_iter().map(|proto| a.serve(proto, 8080, "a")).collect();
-    stage.apply(&[service("web", &WEB).external_ips(&["198.51.100.7", "2001:db8::77"]).all_protocols(80, 0).object()]);
+    stage.apply(&[service("web", &WEB)
+        .external_ips(&["198.51.100.7", "2001:db8::77"])
+        .all_protocols(80, 0)
+        .object()]);
     stage.apply(&slices("web", &ALL, &[&a]));
     for family in Family::ALL {
         for proto in L4Proto::ALL {
@@ -231,7 +244,9 @@ fn c08_hairpin_and_the_masquerade_bit() {
         let mark = format!("0x{:08x}", 1_u32 << bit);
         let text = stage.proxiers[0].dump().to_string();
         assert!(text.contains(&format!("meta mark set meta mark | {mark}")), "{text}");
-        assert!(text.contains(&format!("meta mark & {mark} == {mark} meta mark set meta mark ^ {mark} masquerade fully-random")));
+        assert!(text.contains(&format!(
+            "meta mark & {mark} == {mark} meta mark set meta mark ^ {mark} masquerade fully-random"
+        )));
         for line in text.lines().filter(|line| line.contains("mark")) {
             assert!(line.contains(&mark), "{line}");
         }
@@ -258,8 +273,13 @@ fn c09_off_cluster_sources_are_masqueraded() {
         let _server = a.serve(L4Proto::Tcp, 8080, "a");
         for index in 0..2 {
             let host = stage.node(index).clone();
-            let cidrs: Vec<String> = Family::ALL.map(|family| host.plan().pod_cidr(family).to_string()).into();
-            stage.proxiers[index].apply(&[integration::objects::node_with_pods(host.name(), host.addrs(), &cidrs)]);
+            let cidrs: Vec<String> =
+                Family::ALL.map(|family| host.plan().pod_cidr(family).to_string()).into();
+            stage.proxiers[index].apply(&[integration::objects::node_with_pods(
+                host.name(),
+                host.addrs(),
+                &cidrs,
+            )]);
         }
         stage.apply(&[service("web", &WEB).tcp(80).object()]);
         stage.apply(&tcp_slices("web", 8080, &[&a]));
@@ -300,10 +320,12 @@ fn c10_no_usable_endpoint_is_refused_at_once() {
         .object()]);
     // One endpoint that is not ready is no endpoint.
     for family in Family::ALL {
-        let unready = serde_json::json!({ "addresses": [pod.addr(family)], "conditions": { "ready": false } });
-        let text = ALL.iter().fold(slice(&slice_name("web", family), "web", family), |text, (name, proto, port)| {
-            text.port(name, *proto, *port)
-        });
+        let unready =
+            serde_json::json!({ "addresses": [pod.addr(family)], "conditions": { "ready": false } });
+        let text =
+            ALL.iter().fold(slice(&slice_name("web", family), "web", family), |text, (name, proto, port)| {
+                text.port(name, *proto, *port)
+            });
         stage.apply(&[text.endpoint_json(unready).object()]);
     }
     let (node, outside) = (stage.node(0), stage.world.client());
@@ -319,7 +341,11 @@ fn c10_no_usable_endpoint_is_refused_at_once() {
                 for from in [&**node, &*pod, &**outside] {
                     let began = std::time::Instant::now();
                     refused(from, proto, to);
-                    assert!(began.elapsed().as_millis() < 700, "{} dials {to}/{proto}: not at once", from.name());
+                    assert!(
+                        began.elapsed().as_millis() < 700,
+                        "{} dials {to}/{proto}: not at once",
+                        from.name()
+                    );
                 }
             }
         }
@@ -504,8 +530,11 @@ fn c15_an_endpoint_that_moves_between_slices() {
 fn c16_changes_leave_nothing_of_the_old() {
     let mut stage = Stage::new("c16");
     let (client, a) = (stage.node(0).pod("client"), stage.node(0).pod("a"));
-    let _servers =
-        [a.serve(L4Proto::Tcp, 8080, "a"), a.serve(L4Proto::Udp, 8080, "a"), a.serve(L4Proto::Tcp, 9090, "a2")];
+    let _servers = [
+        a.serve(L4Proto::Tcp, 8080, "a"),
+        a.serve(L4Proto::Udp, 8080, "a"),
+        a.serve(L4Proto::Tcp, 9090, "a2"),
+    ];
     stage.apply(&[node("node-1", stage.node(0).addrs())]);
     let node_at = |stage: &Stage, family: Family, port: u16| stage.node(0).at(family, port);
     let empty = {
@@ -519,8 +548,16 @@ fn c16_changes_leave_nothing_of_the_old() {
         ("ClusterIP", service("web", &WEB).tcp(80), tcp_slices("web", 8080, &[&a])),
         ("NodePort", service("web", &WEB).node_port("", L4Proto::Tcp, 80, 30080), vec![]),
         ("another node port", service("web", &WEB).node_port("", L4Proto::Tcp, 80, 30081), vec![]),
-        ("LoadBalancer", service("web", &WEB).node_port("", L4Proto::Tcp, 80, 30081).load_balancer(&LB), vec![]),
-        ("another load balancer address", service("web", &WEB).node_port("", L4Proto::Tcp, 80, 30081).load_balancer(&lb2), vec![]),
+        (
+            "LoadBalancer",
+            service("web", &WEB).node_port("", L4Proto::Tcp, 80, 30081).load_balancer(&LB),
+            vec![],
+        ),
+        (
+            "another load balancer address",
+            service("web", &WEB).node_port("", L4Proto::Tcp, 80, 30081).load_balancer(&lb2),
+            vec![],
+        ),
         ("another port", service("web", &WEB).tcp(81), vec![]),
         ("another protocol", service("web", &WEB).port("", L4Proto::Udp, 81), udp_slices),
         ("another address", service("web", &other).tcp(81), tcp_slices("web", 9090, &[&a])),
@@ -539,9 +576,14 @@ fn c16_changes_leave_nothing_of_the_old() {
             for ip in [of(family, WEB[0], WEB[1]), of(family, other[0], other[1])] {
                 for number in [80_u16, 81] {
                     for proto in [L4Proto::Tcp, L4Proto::Udp] {
-                        let listed = json["spec"]["clusterIPs"].as_array().is_some_and(|ips| ips.iter().any(|i| i == ip));
-                        let right = serves && listed && port["port"] == number && udp == (proto == L4Proto::Udp);
-                        let outcome = client.dial(Dial::new(proto, at(ip, number)).within(std::time::Duration::from_millis(250)));
+                        let listed = json["spec"]["clusterIPs"]
+                            .as_array()
+                            .is_some_and(|ips| ips.iter().any(|i| i == ip));
+                        let right =
+                            serves && listed && port["port"] == number && udp == (proto == L4Proto::Udp);
+                        let outcome = client.dial(
+                            Dial::new(proto, at(ip, number)).within(std::time::Duration::from_millis(250)),
+                        );
                         let answered = matches!(outcome, Outcome::Answered { .. });
                         assert_eq!(answered, right, "{case}: {ip} {number}/{proto}: {outcome}");
                     }
@@ -549,11 +591,18 @@ fn c16_changes_leave_nothing_of_the_old() {
             }
             for number in [30080_u16, 30081] {
                 let outcome = stage.world.client().dials(L4Proto::Tcp, node_at(&stage, family, number));
-                assert_eq!(matches!(outcome, Outcome::Answered { .. }), port["nodePort"] == number, "{case}: {outcome}");
+                assert_eq!(
+                    matches!(outcome, Outcome::Answered { .. }),
+                    port["nodePort"] == number,
+                    "{case}: {outcome}"
+                );
             }
             for ip in [of(family, LB[0], LB[1]), of(family, lb2[0], lb2[1])] {
-                let listed = json["status"]["loadBalancer"]["ingress"].as_array().is_some_and(|all| all.iter().any(|i| i["ip"] == ip));
-                let outcome = client.dial(Dial::new(L4Proto::Tcp, at(ip, 80)).within(std::time::Duration::from_millis(250)));
+                let listed = json["status"]["loadBalancer"]["ingress"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|i| i["ip"] == ip));
+                let outcome = client
+                    .dial(Dial::new(L4Proto::Tcp, at(ip, 80)).within(std::time::Duration::from_millis(250)));
                 assert_eq!(matches!(outcome, Outcome::Answered { .. }), listed, "{case}: {ip}: {outcome}");
             }
         }

@@ -88,9 +88,16 @@ fn check(case: &str, from: &Host, to: SocketAddr, cell: Cell, via: &Host, local:
             let answers = reaches(from, L4Proto::Tcp, to, who);
             let is_own = |addr: &IpAddr| own.contains(addr);
             let masqueraded = matches!(cell, Cell::AllMasqueraded | Cell::LocalMasqueraded);
-            let of_node = |addr: &IpAddr| via.addrs().contains(addr) || addr.to_string().ends_with(".1") || addr.to_string().ends_with("::1");
+            let of_node = |addr: &IpAddr| {
+                via.addrs().contains(addr)
+                    || addr.to_string().ends_with(".1")
+                    || addr.to_string().ends_with("::1")
+            };
             for seen in &answers.seen_from {
-                assert!(if masqueraded { of_node(seen) } else { is_own(seen) }, "{case}: {to}: seen from {seen}");
+                assert!(
+                    if masqueraded { of_node(seen) } else { is_own(seen) },
+                    "{case}: {to}: seen from {seen}"
+                );
             }
         }
     }
@@ -128,18 +135,20 @@ fn policies(name: &str, internal_local: bool, external_local: bool) {
             check(&case, &node, to, narrow(masqueraded_cell), &node, local);
             check(&case, outside, to, narrow(masqueraded_cell), &node, local);
             for to in [lb(family), external(family), node.at(family, NODE_PORT)] {
-                let (from_pod, from_outside) =
-                    if external_local { (Cell::All, Cell::Local) } else { (Cell::AllMasqueraded, Cell::AllMasqueraded) };
+                let (from_pod, from_outside) = if external_local {
+                    (Cell::All, Cell::Local)
+                } else {
+                    (Cell::AllMasqueraded, Cell::AllMasqueraded)
+                };
                 check(&case, pod, to, from_pod, &node, local);
                 check(&case, &node, to, Cell::AllMasqueraded, &node, local);
                 check(&case, outside, to, narrow(from_outside), &node, local);
             }
-            // Another node's node port: a pod within the cluster's prefix counts as a pod there, a node as outside.
-            let other = &three.dialling[(index + 1) % 3];
+            // Another node's node port obeys that node's policy: whoever dials it is outside there.
+            let elsewhere = narrow(if external_local { Cell::Local } else { Cell::AllMasqueraded });
             let to = node.at(family, NODE_PORT);
-            check(&case, other, to, if external_local { Cell::All } else { Cell::AllMasqueraded }, &node, local);
-            let other = three.stage.node((index + 1) % 3);
-            check(&case, other, to, narrow(if external_local { Cell::Local } else { Cell::AllMasqueraded }), &node, local);
+            check(&case, &three.dialling[(index + 1) % 3], to, elsewhere, &node, local);
+            check(&case, three.stage.node((index + 1) % 3), to, elsewhere, &node, local);
         }
     }
 }
@@ -289,7 +298,11 @@ fn p08_session_affinity() {
     let ports: Vec<(&str, L4Proto, u16)> =
         L4Proto::ALL.into_iter().map(|proto| (proto.as_str(), proto, 8080)).collect();
     let sticky = |seconds| {
-        service("web", &IPS).all_protocols(80, NODE_PORT).external_ips(&EXTERNAL).load_balancer(&LB).sticky(seconds)
+        service("web", &IPS)
+            .all_protocols(80, NODE_PORT)
+            .external_ips(&EXTERNAL)
+            .load_balancer(&LB)
+            .sticky(seconds)
     };
     let [a, b] = three.pods();
     let (objects_a, objects_b, objects) =
@@ -301,7 +314,9 @@ fn p08_session_affinity() {
             let pod = &three.dialling[0];
             // One client, one endpoint, on every address of the Service.
             let first = sticks_to(pod, proto, cluster_ip(family));
-            for to in [lb(family), external(family), three.stage.node(0).at(family, NODE_PORT), cluster_ip(family)] {
+            for to in
+                [lb(family), external(family), three.stage.node(0).at(family, NODE_PORT), cluster_ip(family)]
+            {
                 assert_eq!(sticks_to(pod, proto, to), first, "{family} {proto} {to}");
             }
             let outside = three.via(0);
@@ -416,10 +431,17 @@ fn p09_source_ranges() {
     three.stage.apply(&objects);
     let second = ["192.168.77.150", "fd00:77::150"];
     for addr in second {
-        three.stage.world.client().add_address(addr.parse().expect("an address")).expect("an address for the client");
+        three
+            .stage
+            .world
+            .client()
+            .add_address(addr.parse().expect("an address"))
+            .expect("an address for the client");
     }
     let from = |three: &Three, to: SocketAddr, addr: IpAddr| {
-        three.via(0).dial(Dial::new(L4Proto::Tcp, to).from(addr).within(std::time::Duration::from_millis(700)))
+        three
+            .via(0)
+            .dial(Dial::new(L4Proto::Tcp, to).from(addr).within(std::time::Duration::from_millis(700)))
     };
     // Overlapping ranges, both families, nobody else.
     three.stage.apply(&[ranges(&["192.168.77.150/32", "192.168.77.150/31", "fd00:77::150/128"])]);
@@ -470,13 +492,18 @@ fn p09_the_node_reaches_both_of_its_addresses() {
     let mut three = Three::new("f09");
     let two = ["203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8"];
     let ranges = ["192.168.77.0/24", "fd00:77::/64"];
-    let text = service("web", &IPS).tcp(80).load_balancer(&two).spec("loadBalancerSourceRanges", ranges.as_slice());
+    let text =
+        service("web", &IPS).tcp(80).load_balancer(&two).spec("loadBalancerSourceRanges", ranges.as_slice());
     let mut objects = tcp_slices("web", 8080, &three.pods());
     objects.push(text.object());
     three.stage.apply(&objects);
     // A node that owns the address dials it with that address as source.
     for ip in two {
-        three.stage.node(0).add_address("lo", ip.parse().expect("an address")).expect("an address for the node");
+        three
+            .stage
+            .node(0)
+            .add_address("lo", ip.parse().expect("an address"))
+            .expect("an address for the node");
         reaches(three.stage.node(0), L4Proto::Tcp, at(ip, 80), &["a", "b"]);
     }
 }

@@ -6,7 +6,7 @@ fn main() {
     });
     for c in [
         node("here", &["192.168.77.11"]),
-        Change::HostAddresses(vec!["192.168.77.11".parse().unwrap()]),
+        host(&["192.168.77.11"]),
         Change::ServiceCidr("k".into(), vec![cidr("10.96.0.0/16")]),
         service("web", &["10.96.0.10"])
             .port("", nft_ir::L4Proto::Tcp, 80, 30080)

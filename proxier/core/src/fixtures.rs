@@ -2,7 +2,7 @@
 
 use crate::Change;
 use crate::model::{
-    Affinity, Cidr, Endpoint, EndpointSlice, Node, Service, ServiceName, ServicePort, SlicePort,
+    Affinity, Cidr, Endpoint, EndpointSlice, HostAddress, Node, Service, ServiceName, ServicePort, SlicePort,
     TrafficPolicy,
 };
 use nft_ir::{Family, L4Proto};
@@ -149,6 +149,12 @@ pub fn no_slice(name: &str) -> Change {
 /// The Node, with its addresses.
 pub fn node(name: &str, addresses: &[&str]) -> Change {
     Change::Node(Some(Arc::new(Node { name: name.into(), addresses: addrs(addresses), ..Node::default() })))
+}
+
+/// Addresses of the host, all on `eth0`.
+pub fn host(addresses: &[&str]) -> Change {
+    let on_eth0 = |addr| HostAddress { addr, link: "eth0".into() };
+    Change::HostAddresses(addrs(addresses).into_iter().map(on_eth0).collect())
 }
 
 /// A prefix.

@@ -222,7 +222,9 @@ impl Syncer {
                     .filter(|client| destination(client).is_none_or(|to| !keep.contains(&to)))
                     .collect(),
                 // The map is not there yet: nobody has learnt anything.
-                Err(netlink::Error::Read { errno, .. }) if errno == nix::errno::Errno::ENOENT as i32 => continue,
+                Err(netlink::Error::Read { errno, .. }) if errno == nix::errno::Errno::ENOENT as i32 => {
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             if !gone.is_empty() {
@@ -317,4 +319,3 @@ fn frontend(family: Family, first: &nft_ir::Field, key: &[u8]) -> Option<Fronten
         None => Frontend::NodePort { family, protocol, port },
     })
 }
-

@@ -4,8 +4,8 @@
 use super::{Error, Pace, Report, Syncer};
 use crate::source::SourceEvent;
 use proxier_core::engine::Engine;
+use proxier_core::model::HostAddress;
 use proxier_core::{Change, Settings};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -50,7 +50,7 @@ const HELD_AGAIN: Duration = Duration::from_secs(30);
 pub async fn run(
     options: Options,
     mut events: mpsc::Receiver<SourceEvent>,
-    mut addresses: mpsc::Receiver<Vec<IpAddr>>,
+    mut addresses: mpsc::Receiver<Vec<HostAddress>>,
     mut observer: Box<dyn Observe>,
 ) -> Result<(), Error> {
     let mut task = Task::new(options)?;

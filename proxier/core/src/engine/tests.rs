@@ -1,7 +1,7 @@
 //! Owns the tests of the engine: what a change writes, and that no history ends elsewhere than a fresh start does.
 
 use super::*;
-use crate::fixtures::{cidr, no_service, no_slice, node, service, slice};
+use crate::fixtures::{cidr, host, no_service, no_slice, node, service, slice};
 use crate::ruleset::{SetId, set_name, table_id};
 use crate::settings::DetectLocal;
 use nft_ir::{Op, Ruleset, Transaction};
@@ -20,10 +20,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut world = Self { engine: Engine::new(settings()), kernel: Ruleset::default() };
-        world.apply([
-            node("here", &["192.168.77.11"]),
-            Change::HostAddresses(vec!["192.168.77.11".parse().unwrap()]),
-        ]);
+        world.apply([node("here", &["192.168.77.11"]), host(&["192.168.77.11"])]);
         world
     }
 
@@ -116,7 +113,7 @@ fn a_start_on_what_is_right_writes_nothing() {
     let mut restarted = Engine::new(settings());
     for change in [
         node("here", &["192.168.77.11"]),
-        Change::HostAddresses(vec!["192.168.77.11".parse().unwrap()]),
+        host(&["192.168.77.11"]),
         web().load_balancer(&["203.0.113.7"]).from(&["192.0.2.0/24"]).external_local().sticky(60).upsert(),
         slice("web-1", "web", 8080, &["10.244.2.2@there", "10.244.1.2@here"]).upsert(),
     ] {
@@ -294,10 +291,7 @@ fn change(act: Act) -> Change {
                 vec![cidr("10.96.0.0/12")]
             },
         ),
-        Act::Host(two) => {
-            let all = ["192.168.77.11", "10.0.0.1"].map(|a| a.parse().unwrap());
-            Change::HostAddresses(all[..1 + usize::from(two)].to_vec())
-        }
+        Act::Host(two) => host(&["192.168.77.11", "10.0.0.1"][..1 + usize::from(two)]),
     }
 }
 
@@ -310,7 +304,7 @@ proptest! {
     fn every_history_ends_where_a_fresh_start_does(acts in acts()) {
         let mut world = World::new();
         let mut fresh = World { engine: Engine::new(settings()), kernel: Ruleset::default() };
-        for step in [node("here", &["192.168.77.11"]), Change::HostAddresses(vec!["192.168.77.11".parse().unwrap()])] {
+        for step in [node("here", &["192.168.77.11"]), host(&["192.168.77.11"])] {
             fresh.engine.apply(step);
         }
         for (act, refused, restart) in acts {

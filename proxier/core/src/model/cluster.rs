@@ -1,10 +1,9 @@
 //! Owns what the sources said last: Services, their EndpointSlices, the Node, the host. Knows nothing of what follows
 //! from it.
 
-use super::{Cidr, EndpointSlice, Node, Service, ServiceName, SliceName};
+use super::{Cidr, EndpointSlice, HostAddress, Node, Service, ServiceName, SliceName};
 use crate::Change;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a change may have an effect on. Nothing else has to be looked at again.
@@ -35,7 +34,7 @@ pub struct Cluster {
     slice_services: BTreeMap<SliceName, ServiceName>,
     node: Option<Arc<Node>>,
     service_cidrs: BTreeMap<Arc<str>, Vec<Cidr>>,
-    host_addresses: Vec<IpAddr>,
+    host_addresses: Vec<HostAddress>,
 }
 
 impl Cluster {
@@ -145,13 +144,27 @@ impl Cluster {
         self.node.as_deref()
     }
 
+    /// Interfaces that have the Node's own addresses, sorted, each once: what comes in over them comes from another host.
+    pub fn node_links(&self) -> Vec<&str> {
+        let addresses = self.node().map_or(&[][..], |node| &node.addresses);
+        let mut links: Vec<&str> = self
+            .host_addresses
+            .iter()
+            .filter(|host| addresses.contains(&host.addr) && !host.link.is_empty())
+            .map(|host| &*host.link)
+            .collect();
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+
     /// Prefixes of all ServiceCIDRs, sorted, each once.
     pub fn service_cidrs(&self) -> Vec<Cidr> {
         self.service_cidrs.values().flatten().copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Addresses of the host's interfaces, sorted.
-    pub fn host_addresses(&self) -> &[IpAddr] {
+    pub fn host_addresses(&self) -> &[HostAddress] {
         &self.host_addresses
     }
 }

@@ -1,6 +1,6 @@
 //! Owns where node ports are served. Knows nothing of the ports.
 
-use crate::model::{Cidr, Node};
+use crate::model::{Cidr, HostAddress, Node};
 use crate::settings::NodePortAddresses;
 use nft_ir::Family;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub fn served_on(
     wanted: &[NodePortAddresses],
     family: Family,
     node: Option<&Node>,
-    host_addresses: &[IpAddr],
+    host_addresses: &[HostAddress],
 ) -> ServedOn {
     let node_addresses = node.map_or(&[][..], |node| &node.addresses);
     let mut prefixes: Vec<Cidr> = Vec::new();
@@ -43,7 +43,10 @@ pub fn served_on(
             && !addr.is_loopback()
             && prefixes.iter().any(|prefix| prefix.contains(**addr))
     };
-    ServedOn::These(host_addresses.iter().filter(selected).copied().collect())
+    let mut these: Vec<IpAddr> =
+        host_addresses.iter().map(|host| host.addr).filter(|addr| selected(&addr)).collect();
+    these.dedup();
+    ServedOn::These(these)
 }
 
 #[cfg(test)]
@@ -52,8 +55,8 @@ mod tests {
 
     #[test]
     fn node_ports_are_served_where_asked() {
-        let host: Vec<IpAddr> =
-            ["127.0.0.1", "192.168.77.11", "10.0.0.5", "::1", "fd00::5"].map(|a| a.parse().unwrap()).into();
+        let host = ["127.0.0.1", "192.168.77.11", "10.0.0.5", "::1", "fd00::5"]
+            .map(|addr| HostAddress { addr: addr.parse().unwrap(), link: "eth0".into() });
         let node = Node { addresses: vec!["192.168.77.11".parse().unwrap()], ..Node::default() };
         let cidr = |text: &str| NodePortAddresses::Cidr(Cidr::parse(text).unwrap());
         let these = |list: &[&str]| ServedOn::These(list.iter().map(|a| a.parse().unwrap()).collect());

@@ -124,7 +124,15 @@ impl PickChain {
         let from_node = || Statement::Compare(Compare::Eq, Value::FibLocal(AddrKind::Source));
         let mut rules = Vec::new();
         if let Some(from_pod) = resolved.from_pods(family, Compare::Eq) {
-            rules.push(Rule::new([from_pod, self.go_on()]).comment("short-circuit pod traffic"));
+            // A pod of another node that dials this node obeys this node's policy, as anybody from outside.
+            let not_from_elsewhere = resolved.node_links.iter().map(|link| {
+                Statement::Compare(
+                    Compare::Ne,
+                    Value::InputInterface { name: link.to_string(), wildcard: false },
+                )
+            });
+            let statements = std::iter::once(from_pod).chain(not_from_elsewhere).chain([self.go_on()]);
+            rules.push(Rule::new(statements).comment("short-circuit pod traffic"));
         }
         rules.push(
             Rule::new([from_node(), Statement::SetMarkBits(resolved.masquerade_mark), self.go_on()])
@@ -158,6 +166,8 @@ fn frontend_key(set: SetId) -> SmallVec<[Field; 5]> {
 pub struct Resolved {
     /// How this node's pods are told from others; `NodeCIDR` has become the Node's prefixes.
     detect_local: DetectLocal,
+    /// Interfaces towards other hosts. A prefix of the whole cluster does not tell this node's pods from those of others.
+    node_links: Vec<Box<str>>,
     /// Some Service has session affinity. While none has, no packet pays for it.
     pub sticky: bool,
     /// The bit that marks what is to be masqueraded.
@@ -173,7 +183,16 @@ impl Resolved {
             }
             other => other.clone(),
         };
-        Self { detect_local, sticky: cluster.any_sticky(), masquerade_mark: settings.masquerade_mark() }
+        let node_links = match &detect_local {
+            DetectLocal::ClusterCidr(_) => cluster.node_links().into_iter().map(Into::into).collect(),
+            _ => Vec::new(),
+        };
+        Self {
+            detect_local,
+            node_links,
+            sticky: cluster.any_sticky(),
+            masquerade_mark: settings.masquerade_mark(),
+        }
     }
 
     /// The match for traffic of pods (or, with `Ne`, of anybody else); `None`: there is no way to tell in this family.
