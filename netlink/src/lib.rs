@@ -41,6 +41,7 @@ mod batch;
 mod describe;
 mod error;
 mod nft;
+mod ready;
 mod socket;
 pub mod sysctl;
 #[cfg(feature = "test")]
@@ -48,4 +49,5 @@ pub mod testns;
 mod wire;
 
 pub use error::{Error, Refusal};
+pub use ready::readable;
 pub use nft::{Commit, Foreign, ForeignObject, Generation, Monitor, Nft, Notice, TableDump, encode_len};
