@@ -2,4 +2,7 @@
 //! kernel.
 #![forbid(unsafe_code)]
 
+pub mod command;
+pub mod config;
+pub mod logging;
 pub mod source;
