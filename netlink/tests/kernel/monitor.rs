@@ -1,0 +1,1 @@
+//! Owns: every commit is noticed, and whose it was.
