@@ -4,5 +4,11 @@
 
 pub mod command;
 pub mod config;
+pub mod events;
+mod folder_watch;
+pub mod health;
+pub mod http_server;
 pub mod logging;
+pub mod metrics;
+pub mod reports;
 pub mod source;

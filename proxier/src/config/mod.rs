@@ -12,12 +12,14 @@ mod merge;
 mod tests;
 pub mod v1alpha1;
 mod validate;
+mod watch;
 
 pub use defaults::defaults;
 pub use duration::{GoDuration, GoDurationError};
 pub use file::FileError;
 pub use flags::Flags;
 pub use validate::Invalid;
+pub use watch::changed;
 
 use crate::source::api_server::Connection;
 use nft_ir::Family;

@@ -49,7 +49,7 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    fn new(logging: &Logging) -> Self {
+    pub(crate) fn new(logging: &Logging) -> Self {
         Self { level: Arc::new(AtomicU32::new(logging.verbosity)), modules: logging.vmodule.clone().into() }
     }
 
