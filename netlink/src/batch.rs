@@ -135,13 +135,7 @@ impl BatchWriter {
     }
 
     /// Appends a message of nf_tables.
-    pub(crate) fn message(
-        &mut self,
-        message: u32,
-        flags: u16,
-        family: u8,
-        fill: impl FnOnce(&mut Vec<u8>),
-    ) {
+    pub(crate) fn message(&mut self, message: u32, flags: u16, family: u8, fill: impl FnOnce(&mut Vec<u8>)) {
         self.message_to(crate::nft::kind(message), flags, family, 0, 0, fill);
     }
 
@@ -161,7 +155,8 @@ impl BatchWriter {
             let first_element = next;
             self.message_to(crate::nft::kind(message), flags, family, 0, first_element, |bytes| {
                 head(bytes);
-                let run = netlink_bindings::utils::push_nested_header(bytes, sys::NFTA_SET_ELEM_LIST_ELEMENTS);
+                let run =
+                    netlink_bindings::utils::push_nested_header(bytes, sys::NFTA_SET_ELEM_LIST_ELEMENTS);
                 while next < count && bytes.len() - run < RUN_MAX {
                     each(bytes, next);
                     next += 1;
@@ -220,4 +215,3 @@ impl BatchWriter {
         Batch { bytes, first_seq, origins }
     }
 }
-

@@ -7,9 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// "add element ip proxier services: 10.96.0.10 . tcp . 80".
 pub(crate) fn operation(op: &Op, element: Option<usize>) -> String {
-    let in_table = |verb: &str, table: &TableId, name: &str| {
-        format!("{verb} {} {} {name}", table.family, table.name)
-    };
+    let in_table =
+        |verb: &str, table: &TableId, name: &str| format!("{verb} {} {} {name}", table.family, table.name);
     match op {
         Op::AddTable { table, .. } => format!("add table {} {}", table.family, table.name),
         Op::DeleteTable { table } => format!("delete table {} {}", table.family, table.name),

@@ -90,7 +90,9 @@ impl Error {
         const TRANSIENT: [i32; 3] = [ENOMEM, ENOBUFS, EINTR];
         match self {
             Self::Stale { .. } | Self::Overrun | Self::Unsettled { .. } => true,
-            Self::Send { source, .. } => source.raw_os_error().is_some_and(|errno| TRANSIENT.contains(&errno)),
+            Self::Send { source, .. } => {
+                source.raw_os_error().is_some_and(|errno| TRANSIENT.contains(&errno))
+            }
             Self::Read { errno, .. } => TRANSIENT.contains(errno),
             Self::Refused { refusals } => refusals.iter().all(|refusal| TRANSIENT.contains(&refusal.errno)),
             Self::Open { .. } | Self::Receive(_) | Self::Encode { .. } | Self::Decode { .. } => false,

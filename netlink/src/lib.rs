@@ -4,7 +4,7 @@
 //! | type | what it does | kernel side |
 //! | --- | --- | --- |
 //! | [`Nft`] | commits a [`nft_ir::Transaction`] whole or not at all, dumps a table | `NETLINK_NETFILTER`, nf_tables |
-//! | [`Monitor`] | tells who committed what | multicast group `NFNLGRP_NFTABLES` |
+//! | [`Monitor`], [`Notices`] | tells who committed what | multicast group `NFNLGRP_NFTABLES` |
 //! | [`address`] | the addresses of this host, live | `NETLINK_ROUTE` |
 //! | [`sysctl`] | reads and writes settings | `/proc/sys` |
 //!
@@ -41,6 +41,7 @@ mod batch;
 mod describe;
 mod error;
 mod nft;
+mod ready;
 mod socket;
 pub mod sysctl;
 #[cfg(feature = "test")]
@@ -48,4 +49,7 @@ pub mod testns;
 mod wire;
 
 pub use error::{Error, Refusal};
-pub use nft::{Commit, Foreign, ForeignObject, Generation, Monitor, Nft, Notice, TableDump, encode_len};
+pub use nft::{
+    Commit, Foreign, ForeignObject, Generation, Missing, Monitor, Nft, Notice, Notices, TableDump, encode_len,
+};
+pub use ready::readable;

@@ -60,13 +60,7 @@ impl NetfilterSocket {
             setsockopt(&socket, sockopt::RcvBuf, &receive_buffer)
                 .map_err(|errno| failed("SO_RCVBUF")(errno.into()))?;
         }
-        Ok(Self {
-            port: address.port_number(),
-            socket,
-            seq: 1,
-            send_buffer: 0,
-            datagram: vec![0; DATAGRAM],
-        })
+        Ok(Self { port: address.port_number(), socket, seq: 1, send_buffer: 0, datagram: vec![0; DATAGRAM] })
     }
 
     /// Opens the socket for requests and their answers.
@@ -74,11 +68,21 @@ impl NetfilterSocket {
         Self::open(RECEIVE_BUFFER)
     }
 
-    /// Joins a multicast group, and never waits from now on.
-    pub(crate) fn listen(&self, group: u32) -> Result<(), Error> {
-        let failed = |step| move |source: io::Error| Error::Open { step, source };
-        self.socket.set_non_blocking(true).map_err(failed("O_NONBLOCK"))?;
-        self.socket.add_membership(group).map_err(failed("NETLINK_ADD_MEMBERSHIP"))
+    /// Never waits from now on, so that a task can.
+    pub(crate) fn never_wait(&self) -> Result<(), Error> {
+        self.socket.set_non_blocking(true).map_err(|source| Error::Open { step: "O_NONBLOCK", source })
+    }
+
+    /// Joins a multicast group.
+    pub(crate) fn join(&self, group: u32) -> Result<(), Error> {
+        let joined = self.socket.add_membership(group);
+        joined.map_err(|source| Error::Open { step: "NETLINK_ADD_MEMBERSHIP", source })
+    }
+
+    /// Leaves a multicast group.
+    pub(crate) fn leave(&self, group: u32) -> Result<(), Error> {
+        let left = self.socket.drop_membership(group);
+        left.map_err(|source| Error::Open { step: "NETLINK_DROP_MEMBERSHIP", source })
     }
 
     /// The port that the kernel knows this socket by (`nl_pid`).

@@ -93,7 +93,14 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 /// Appends a message header with an empty `struct nfgenmsg`; returns where it begins.
-pub(crate) fn begin(bytes: &mut Vec<u8>, kind: u16, flags: u16, seq: u32, family: u8, resource: u16) -> usize {
+pub(crate) fn begin(
+    bytes: &mut Vec<u8>,
+    kind: u16,
+    flags: u16,
+    seq: u32,
+    family: u8,
+    resource: u16,
+) -> usize {
     let start = bytes.len();
     bytes.extend_from_slice(&0u32.to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());

@@ -12,3 +12,4 @@ pub mod logging;
 pub mod metrics;
 pub mod reports;
 pub mod source;
+pub mod sync;

@@ -77,10 +77,8 @@ impl<'a> ElementReader<'a> {
     }
 
     fn element(&self, key: Key, attributes: &[u8]) -> Result<Element, Reason> {
-        let key_end = self
-            .key(attributes, sys::NFTA_SET_ELEM_KEY_END)?
-            .filter(|end| *end != key)
-            .map(Box::new);
+        let key_end =
+            self.key(attributes, sys::NFTA_SET_ELEM_KEY_END)?.filter(|end| *end != key).map(Box::new);
         let datum = match (&self.set.spec.data, wire::attribute(attributes, sys::NFTA_SET_ELEM_DATA)) {
             (SetData::None, _) => None,
             (SetData::Verdict, Some(data)) => Some(Datum::Verdict(verdict(data)?)),

@@ -4,8 +4,8 @@ use super::encode;
 use super::userdata;
 use crate::wire;
 use nft_ir::{
-    BaseChain, ChainName, ChainType, Family, Hook, Priority, SetData, SetDecl, SetFlags, SetName, SetSpec, TableId,
-    TableName, Verdict,
+    BaseChain, ChainName, ChainType, Family, Hook, Priority, SetData, SetDecl, SetFlags, SetName, SetSpec,
+    TableId, TableName, Verdict,
 };
 use rustables::sys;
 use std::time::Duration;

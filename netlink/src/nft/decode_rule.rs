@@ -12,7 +12,8 @@ use super::registers;
 use super::userdata::ct_destination;
 use crate::wire::{attribute, attributes, be32, be64, text};
 use nft_ir::{
-    AddrKind, Compare, CtStatus, Family, Field, L4Proto, Reject, Rule, Set, SetData, SetName, Statement, Value,
+    AddrKind, Compare, CtStatus, Family, Field, L4Proto, Reject, Rule, Set, SetData, SetName, Statement,
+    Value,
 };
 use rustables::sys;
 use smallvec::SmallVec;
@@ -147,7 +148,9 @@ impl Machine<'_> {
         let key = be32(data, sys::NFTA_META_KEY).ok_or("no key")?;
         if attribute(data, sys::NFTA_META_SREG).is_some() {
             return match (key, self.loaded(data, sys::NFTA_META_SREG)?.clone()) {
-                (sys::NFT_META_MARK, Load::Mark { mask: u32::MAX, xor }) => self.say(Statement::FlipMarkBits(xor)),
+                (sys::NFT_META_MARK, Load::Mark { mask: u32::MAX, xor }) => {
+                    self.say(Statement::FlipMarkBits(xor))
+                }
                 (sys::NFT_META_MARK, Load::Mark { mask, xor }) if mask == !xor => {
                     self.say(Statement::SetMarkBits(xor))
                 }
@@ -224,8 +227,7 @@ impl Machine<'_> {
 
     /// nft 1.0.6 turns the one byte of `meta l4proto` in keys of intervals, which changes nothing.
     fn byteorder(&mut self, data: &[u8]) -> Result<(), Reason> {
-        let same =
-            index(data, sys::NFTA_BYTEORDER_SREG)? == index(data, sys::NFTA_BYTEORDER_DREG)?;
+        let same = index(data, sys::NFTA_BYTEORDER_SREG)? == index(data, sys::NFTA_BYTEORDER_DREG)?;
         match self.loaded(data, sys::NFTA_BYTEORDER_SREG)? {
             Load::Field(Field::L4Proto) if same => Ok(()),
             load => Err(format!("of {load:?}")),
@@ -297,7 +299,9 @@ impl Machine<'_> {
                 let op = if inverted { Compare::Ne } else { Compare::Eq };
                 self.say(Statement::InSet { key, op, set: name })
             }
-            (Some(sys::NFT_REG_VERDICT), SetData::Verdict) => self.say(Statement::VerdictMap { key, map: name }),
+            (Some(sys::NFT_REG_VERDICT), SetData::Verdict) => {
+                self.say(Statement::VerdictMap { key, map: name })
+            }
             (Some(_), SetData::Fields(_)) => {
                 let len = datum_len.map_or(0, |(len, _)| len);
                 self.load(data, sys::NFTA_LOOKUP_DREG, len, Load::Datum { key, map: name })

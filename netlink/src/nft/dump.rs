@@ -83,15 +83,14 @@ impl Nft {
     pub fn tables(&mut self) -> Result<Vec<TableId>, Error> {
         settled(&"tables", || {
             let mut tables = Vec::new();
-            let answered =
-                self.dump(&"tables", sys::NFT_MSG_GETTABLE, 0, |_| {}, &mut |message| {
-                    let family = wire::family(message.family());
-                    let table = decode_object::table(message.attributes());
-                    if let (Some(family), Some((name, _))) = (family, table) {
-                        tables.push(TableId { family, name });
-                    }
-                    Ok(())
-                })?;
+            let answered = self.dump(&"tables", sys::NFT_MSG_GETTABLE, 0, |_| {}, &mut |message| {
+                let family = wire::family(message.family());
+                let table = decode_object::table(message.attributes());
+                if let (Some(family), Some((name, _))) = (family, table) {
+                    tables.push(TableId { family, name });
+                }
+                Ok(())
+            })?;
             Ok((answered != Answered::Interrupted).then_some(tables))
         })
     }
@@ -127,7 +126,11 @@ impl Nft {
     }
 
     /// `Ok(None)`: interrupted. `Ok(Some(None))`: there is no such table.
-    fn try_dump_table(&mut self, id: &TableId, what: &String) -> Result<Option<Option<TableDump>>, Error> {
+    fn try_dump_table(
+        &mut self,
+        id: &TableId,
+        what: &dyn fmt::Display,
+    ) -> Result<Option<Option<TableDump>>, Error> {
         let mut dump: Option<TableDump> = None;
         let family = wire::nfproto(id.family);
         let name = id.name.as_str();
@@ -150,7 +153,12 @@ impl Nft {
         }
     }
 
-    fn fill_chains(&mut self, id: &TableId, what: &String, dump: &mut TableDump) -> Result<bool, Error> {
+    fn fill_chains(
+        &mut self,
+        id: &TableId,
+        what: &dyn fmt::Display,
+        dump: &mut TableDump,
+    ) -> Result<bool, Error> {
         let family = wire::nfproto(id.family);
         // The kernel does not filter chains by table in every version.
         let answered = self.dump(what, sys::NFT_MSG_GETCHAIN, family, |_| {}, &mut |message| {
@@ -170,7 +178,12 @@ impl Nft {
         Ok(answered != Answered::Interrupted)
     }
 
-    fn fill_sets(&mut self, id: &TableId, what: &String, dump: &mut TableDump) -> Result<bool, Error> {
+    fn fill_sets(
+        &mut self,
+        id: &TableId,
+        what: &dyn fmt::Display,
+        dump: &mut TableDump,
+    ) -> Result<bool, Error> {
         let mut decls = Vec::new();
         let in_table = |bytes: &mut Vec<u8>| push_text(bytes, sys::NFTA_SET_TABLE, id.name.as_str());
         let family = wire::nfproto(id.family);
@@ -199,17 +212,21 @@ impl Nft {
         Ok(true)
     }
 
-    fn fill_rules(&mut self, id: &TableId, what: &String, dump: &mut TableDump) -> Result<bool, Error> {
+    fn fill_rules(
+        &mut self,
+        id: &TableId,
+        what: &dyn fmt::Display,
+        dump: &mut TableDump,
+    ) -> Result<bool, Error> {
         let in_table = |bytes: &mut Vec<u8>| push_text(bytes, sys::NFTA_RULE_TABLE, id.name.as_str());
         let family = wire::nfproto(id.family);
         let TableDump { table, foreign } = dump;
         let mut last: Option<(ChainName, usize)> = None;
         let answered = self.dump(what, sys::NFT_MSG_GETRULE, family, in_table, &mut |message| {
             let attributes = message.attributes();
-            let (Some(chain), Some(handle)) = (
-                wire::text(attributes, sys::NFTA_RULE_CHAIN),
-                wire::be64(attributes, sys::NFTA_RULE_HANDLE),
-            ) else {
+            let (Some(chain), Some(handle)) =
+                (wire::text(attributes, sys::NFTA_RULE_CHAIN), wire::be64(attributes, sys::NFTA_RULE_HANDLE))
+            else {
                 return Ok(());
             };
             let index = match &last {
@@ -233,7 +250,7 @@ impl Nft {
     fn try_dump_elements(
         &mut self,
         set: &SetDecl,
-        what: &String,
+        what: &dyn fmt::Display,
     ) -> Result<Option<(Vec<Element>, Vec<(Key, Reason)>)>, Error> {
         let mut reader = ElementReader::new(set);
         let in_set = |bytes: &mut Vec<u8>| {

@@ -204,8 +204,13 @@ fn type_id(fields: &[Field], family: Family) -> u32 {
     fields.iter().fold(0, |id, field| {
         id << 6
             | match (field, family) {
-                (Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr, Family::Ip) => 7,
-                (Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr, Family::Ip6) => 8,
+                (Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr, Family::Ip) => {
+                    7
+                }
+                (
+                    Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr,
+                    Family::Ip6,
+                ) => 8,
                 (Field::L4Proto, _) => 12,
                 (Field::SourcePort | Field::DestinationPort | Field::OriginalDestinationPort, _) => 13,
                 (Field::Slot(_), _) => 4,

@@ -5,8 +5,8 @@ use super::encode::EncodeError;
 use super::encode_element::verdict_code;
 use crate::wire;
 use nft_ir::{
-    AddrKind, BaseChain, ChainName, ChainType, Compare, Family, Field, Hook, Reject, Rule, Statement, TableId,
-    Value, Verdict,
+    AddrKind, BaseChain, ChainName, ChainType, Compare, Family, Field, Hook, Reject, Rule, Statement,
+    TableId, Value, Verdict,
 };
 use rustables::expr::{
     self, Bitwise, Cmp, CmpOp, Conntrack, ConntrackKey, Counter, IcmpCode, Immediate, Lookup, Meta, MetaType,
@@ -157,7 +157,8 @@ fn statement_expressions(
         Statement::FlipMarkBits(flip) => change_mark(u32::MAX, *flip),
         Statement::Reject(Reject::TcpReset) => {
             // The kernel ignores the code; nft writes 0.
-            let reject = expr::Reject::default().with_type(RejectType::TcpRst).with_icmp_code(IcmpCode::NoRoute);
+            let reject =
+                expr::Reject::default().with_type(RejectType::TcpRst).with_icmp_code(IcmpCode::NoRoute);
             vec![reject.into()]
         }
         Statement::Counter => vec![Counter::default().into()],
@@ -179,10 +180,9 @@ fn compare(op: Compare, value: &Value, family: Family) -> Result<Option<Vec<RawE
     };
     Ok(Some(match value {
         Value::Prefix(kind, addr, len) => prefix(op, *kind, *addr, *len, family)?,
-        Value::L4Proto(proto) => vec![
-            Meta::new(MetaType::L4Proto).into(),
-            Cmp::new(op, [proto.number()]).into(),
-        ],
+        Value::L4Proto(proto) => {
+            vec![Meta::new(MetaType::L4Proto).into(), Cmp::new(op, [proto.number()]).into()]
+        }
         Value::InputInterface { name, wildcard } => {
             let mut bytes = name.clone().into_bytes();
             if bytes.len() >= INTERFACE_NAME || bytes.contains(&0) || (bytes.is_empty() && *wildcard) {
@@ -193,11 +193,9 @@ fn compare(op: Compare, value: &Value, family: Family) -> Result<Option<Vec<RawE
             }
             vec![Meta::new(MetaType::IifName).into(), Cmp::new(op, bytes).into()]
         }
-        Value::MarkBits(mask) => vec![
-            Meta::new(MetaType::Mark).into(),
-            bits(*mask, 0),
-            Cmp::new(op, mask.to_ne_bytes()).into(),
-        ],
+        Value::MarkBits(mask) => {
+            vec![Meta::new(MetaType::Mark).into(), bits(*mask, 0), Cmp::new(op, mask.to_ne_bytes()).into()]
+        }
         Value::FibLocal(_) => return Ok(None),
     }))
 }
@@ -230,10 +228,7 @@ fn prefix(
     let mask = prefix_mask(len, octets.len());
     let zeros = vec![0; octets.len()];
     let bitwise = Bitwise::new(mask, zeros).map_err(|error| EncodeError(error.to_string()))?;
-    Ok(payload(octets.len())
-        .into_iter()
-        .chain([bitwise.into(), Cmp::new(op, octets).into()])
-        .collect())
+    Ok(payload(octets.len()).into_iter().chain([bitwise.into(), Cmp::new(op, octets).into()]).collect())
 }
 
 /// A mask of `bytes` bytes whose first `len` bits are set.
@@ -253,10 +248,7 @@ fn change_mark(mask: u32, xor: u32) -> Vec<RawExpression> {
 fn bits(mask: u32, xor: u32) -> RawExpression {
     // The two are of one length, so `new` would not fail; spelt out, there is nothing to fail.
     let data = |value: u32| value.to_ne_bytes().to_vec();
-    let mut bitwise = Bitwise::default()
-        .with_sreg(Register::Reg1)
-        .with_dreg(Register::Reg1)
-        .with_len(4u32);
+    let mut bitwise = Bitwise::default().with_sreg(Register::Reg1).with_dreg(Register::Reg1).with_len(4u32);
     if let Ok(both) = Bitwise::new(data(mask), data(xor)) {
         bitwise = both;
     }

@@ -69,11 +69,6 @@ impl ElementLayout {
             SetData::None | SetData::Verdict => None,
             SetData::Fields(fields) => Some((key_len(fields, family), wire_len(fields, family))),
         };
-        Self {
-            key: key_len(&spec.key, family),
-            wire_key: wire_len(&spec.key, family),
-            data,
-            interval,
-        }
+        Self { key: key_len(&spec.key, family), wire_key: wire_len(&spec.key, family), data, interval }
     }
 }

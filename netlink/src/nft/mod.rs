@@ -12,12 +12,16 @@ mod encode_plain;
 mod ext;
 mod layout;
 mod monitor;
+mod notices;
+mod probe;
 mod registers;
 mod userdata;
 
-pub(crate) use layout::padded_len;
 pub use dump::{Foreign, ForeignObject, TableDump};
+pub(crate) use layout::padded_len;
 pub use monitor::{Commit, Monitor, Notice};
+pub use notices::Notices;
+pub use probe::Missing;
 
 use crate::batch::Batch;
 use crate::socket::{Answered, NetfilterSocket, Received};

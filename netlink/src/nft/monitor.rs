@@ -1,7 +1,7 @@
 //! Owns the notices that the kernel sends after each commit (`NFNLGRP_NFTABLES`), gathered by commit. Knows
 //! nothing of what was changed in a table, only that it was.
 
-use super::{Generation, kind};
+use super::{Generation, Nft, kind};
 use crate::Error;
 use crate::socket::{NetfilterSocket, Received};
 use crate::wire;
@@ -54,9 +54,47 @@ impl Monitor {
     /// # Errors
     /// [`Error::Open`]: without `CAP_NET_ADMIN` the kernel lets nobody into the group.
     pub fn open() -> Result<Self, Error> {
-        let socket = NetfilterSocket::open(RECEIVE_BUFFER)?;
-        socket.listen(sys::NFNLGRP_NFTABLES)?;
+        Self::with_buffer(RECEIVE_BUFFER)
+    }
+
+    /// The same with room for so many bytes of notices that wait to be read. More is taken without
+    /// `CAP_NET_ADMIN` only up to `net.core.rmem_max`.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn with_buffer(bytes: usize) -> Result<Self, Error> {
+        let socket = NetfilterSocket::open(bytes)?;
+        socket.never_wait()?;
+        socket.join(sys::NFNLGRP_NFTABLES)?;
         Ok(Self { socket, tables: BTreeSet::new() })
+    }
+
+    /// Stops listening until [`Self::resume`]. As long as anybody listens, the kernel writes a notice for each
+    /// element of a commit: that doubles the time of a large one (measured: 45 ms alone, 92 ms with a listener,
+    /// for 30,000 elements; 169 and 765 ms for 90,000). A commit that expects a generation needs no listener
+    /// while it runs, and afterwards the generation tells whether anything was missed.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn pause(&mut self) -> Result<(), Error> {
+        self.socket.leave(sys::NFNLGRP_NFTABLES)
+    }
+
+    /// Listens again. `committed` is the generation that the last own commit made, and `nft` is asked for the
+    /// present one: if it is another, somebody else committed in between, which is told as [`Notice::Lost`].
+    /// Before it, in order, comes what still waits from before the pause.
+    ///
+    /// # Errors
+    /// [`Error::Open`], and those of [`Nft::generation`] and [`Self::drain`].
+    pub fn resume(&mut self, nft: &mut Nft, committed: Generation) -> Result<Vec<Notice>, Error> {
+        let mut notices = self.drain()?;
+        self.tables.clear();
+        self.socket.join(sys::NFNLGRP_NFTABLES)?;
+        // Asked after joining: what comes later is noticed, what came before has changed the generation.
+        if nft.generation()? != committed {
+            notices.push(Notice::Lost);
+        }
+        Ok(notices)
     }
 
     /// All that happened since the last time, in order.

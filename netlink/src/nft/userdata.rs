@@ -284,13 +284,7 @@ mod tests {
                 Family::Ip,
                 "000402000000031400040700 0000010c00040c0000000104 0b000000070a68656c6c6f2073657400",
             ),
-            (
-                &[L4Proto],
-                DataType::None,
-                None,
-                Family::Ip,
-                "000401000000030e000409000000010600041000 0000",
-            ),
+            (&[L4Proto], DataType::None, None, Family::Ip, "000401000000030e000409000000010600041000 0000"),
             (
                 &[OriginalDestinationAddr],
                 DataType::None,
@@ -326,10 +320,7 @@ mod tests {
                 _ => None,
             };
             let read = read_set(&notes, fields.is_some(), family).unwrap();
-            assert_eq!(
-                (&read.key[..], &read.data, read.comment.as_deref()),
-                (key, &fields, comment)
-            );
+            assert_eq!((&read.key[..], &read.data, read.comment.as_deref()), (key, &fields, comment));
         }
         assert_eq!(hex(&super::comment("tc")), "000374 6300".replace(' ', ""));
     }

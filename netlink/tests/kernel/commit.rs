@@ -169,10 +169,8 @@ fn elements_with_a_time_to_live_keep_what_is_left_of_it() {
             });
             let a = |number| KeyBuilder::new().addr(addr(Family::Ip, number)).build();
             let element = |number| Element::of_map(a(number), Datum::Value(a(9)));
-            let elements = vec![
-                element(1),
-                Element { expires: Some(Duration::from_secs(own)), ..element(2) },
-            ];
+            let elements =
+                vec![element(1), Element { expires: Some(Duration::from_secs(own)), ..element(2) }];
             let transaction = Transaction {
                 ops: vec![
                     Op::AddTable { table: table_id(Family::Ip), comment: None },
@@ -270,5 +268,22 @@ fn intervals_of_one_field_may_touch_and_end_anywhere() {
         let ops = vec![Op::DeleteElements { set: Arc::clone(&decl), elements: gone }];
         nft.commit(&Transaction { ops }, None).unwrap();
         assert_eq!(sorted(nft.dump_elements(&decl).unwrap()), sorted(elements));
+    });
+}
+
+#[test]
+fn a_check_changes_nothing_and_nothing_is_missing_here() {
+    testns::run(|| {
+        let mut nft = Nft::open().unwrap();
+        let before = nft.generation().unwrap();
+        for family in Family::ALL {
+            assert_eq!(nft.missing(family).unwrap(), []);
+            nft.check(&program(&table_id(family), &product(family))).unwrap();
+        }
+        let wrong = Op::DeleteTable { table: table_id(Family::Ip) };
+        let error = nft.check(&Transaction { ops: vec![wrong] }).unwrap_err();
+        assert_eq!(error.to_string(), "refused: delete table ip proxier: No such file or directory");
+        assert_eq!(nft.generation().unwrap(), before);
+        assert_eq!(nft.tables().unwrap(), []);
     });
 }

@@ -3,8 +3,8 @@
 
 use nft_ir::{
     AddrKind, BaseChain, Chain, ChainName, ChainType, Compare, CtStatus, Datum, Element, Family, Field, Hook,
-    KeyBuilder, L4Proto, Op, Priority, Reject, Rule, Set, SetDecl, SetFlags, SetName, SetSpec, Statement, Table, TableId,
-    TableName, Transaction, Value, Verdict,
+    KeyBuilder, L4Proto, Op, Priority, Reject, Rule, Set, SetDecl, SetFlags, SetName, SetSpec, Statement,
+    Table, TableId, TableName, Transaction, Value, Verdict,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,7 +44,9 @@ pub(crate) fn program(id: &TableId, table: &Table) -> Transaction {
 pub(crate) fn addr(family: Family, number: u32) -> IpAddr {
     match family {
         Family::Ip => IpAddr::from((0x0a00_0000 + number).to_be_bytes()),
-        Family::Ip6 => IpAddr::from((0xfd00_0000_0000_0000_0000_0000_0000_0000 + u128::from(number)).to_be_bytes()),
+        Family::Ip6 => {
+            IpAddr::from((0xfd00_0000_0000_0000_0000_0000_0000_0000 + u128::from(number)).to_be_bytes())
+        }
     }
 }
 
@@ -84,7 +86,8 @@ pub(crate) fn product(family: Family) -> Table {
         "services",
         SetSpec::verdict_map(vip_fields()),
         vec![
-            Element::of_map(vip(a(1), 80).build(), Datum::Verdict(goto("pick-2"))).comment("default/web:http"),
+            Element::of_map(vip(a(1), 80).build(), Datum::Verdict(goto("pick-2")))
+                .comment("default/web:http"),
             Element::of_map(vip(a(2), 80).build(), Datum::Verdict(goto("external-2"))),
             Element::of_map(vip(a(3), 80).build(), Datum::Verdict(Verdict::Drop)),
         ],
@@ -93,8 +96,11 @@ pub(crate) fn product(family: Family) -> Table {
         &mut table,
         &id,
         "endpoints",
-        SetSpec::map([DestinationAddr, Proto, DestinationPort, Slot(65536)], [DestinationAddr, DestinationPort])
-            .comment("slots"),
+        SetSpec::map(
+            [DestinationAddr, Proto, DestinationPort, Slot(65536)],
+            [DestinationAddr, DestinationPort],
+        )
+        .comment("slots"),
         (0..2)
             .map(|slot| {
                 let to = KeyBuilder::new().addr(a(100 + slot)).port(8080).build();
@@ -144,16 +150,20 @@ pub(crate) fn product(family: Family) -> Table {
         &mut table,
         &id,
         "source-ranges",
-        SetSpec {
-            flags: intervals(),
-            ..SetSpec::set([DestinationAddr, Proto, DestinationPort, SourceAddr])
-        },
+        SetSpec { flags: intervals(), ..SetSpec::set([DestinationAddr, Proto, DestinationPort, SourceAddr]) },
         vec![
-            Element::of_set(vip(a(2), 80).addr(a(0x1000)).build()).through(vip(a(2), 80).addr(a(0x1fff)).build()),
+            Element::of_set(vip(a(2), 80).addr(a(0x1000)).build())
+                .through(vip(a(2), 80).addr(a(0x1fff)).build()),
             Element::of_set(vip(a(2), 81).addr(a(0x4000)).build()),
         ],
     );
-    set(&mut table, &id, "hairpin", SetSpec::set([SourceAddr, DestinationAddr, Proto, DestinationPort]), vec![]);
+    set(
+        &mut table,
+        &id,
+        "hairpin",
+        SetSpec::set([SourceAddr, DestinationAddr, Proto, DestinationPort]),
+        vec![],
+    );
     set(
         &mut table,
         &id,
@@ -174,12 +184,10 @@ pub(crate) fn product(family: Family) -> Table {
         vec![Element::of_map(vip(a(1), 80).build(), Datum::Verdict(goto("learn-1")))],
     );
 
-    let in_set = |key: &[Field], op, set: &str| Statement::InSet {
-        key: key.into(),
-        op,
-        set: SetName::literal(set),
-    };
-    let vmap = |key: &[Field], map: &str| Statement::VerdictMap { key: key.into(), map: SetName::literal(map) };
+    let in_set =
+        |key: &[Field], op, set: &str| Statement::InSet { key: key.into(), op, set: SetName::literal(set) };
+    let vmap =
+        |key: &[Field], map: &str| Statement::VerdictMap { key: key.into(), map: SetName::literal(map) };
     let dnat = |key: &[Field], map: &str| Statement::Dnat { key: key.into(), map: SetName::literal(map) };
     let is = |value| Statement::Compare(Compare::Eq, value);
     let is_not = |value| Statement::Compare(Compare::Ne, value);
@@ -187,54 +195,90 @@ pub(crate) fn product(family: Family) -> Table {
     let tcp = is(Value::L4Proto(L4Proto::Tcp));
     let pods = |kind| Value::Prefix(kind, addr(family, 0), if family == Family::Ip { 8 } else { 61 });
 
-    chain(&mut table, "reject-it", None, vec![
-        Rule::new([tcp.clone(), Statement::Reject(Reject::TcpReset)]),
-        Rule::new([Statement::Reject(Reject::PortUnreachable)]),
-    ]);
-    chain(&mut table, "pick-2", None, vec![Rule::new([dnat(
-        &[DestinationAddr, Proto, DestinationPort, Slot(2)],
-        "endpoints",
-    )])]);
-    chain(&mut table, "node-port-2", None, vec![
-        Rule::new([Statement::SetMarkBits(0x4000)]),
-        Rule::new([dnat(&[Proto, DestinationPort, Slot(3)], "node-port-endpoints")]),
-    ]);
-    chain(&mut table, "external-2", None, vec![
-        Rule::new([is(pods(AddrKind::Source)), go("pick-2")]).comment("short-circuit pod traffic"),
-        Rule::new([is(Value::FibLocal(AddrKind::Source)), Statement::SetMarkBits(0x4000), go("pick-2")])
-            .comment("short-circuit traffic of this node"),
-        Rule::new([vmap(&vip_fields(), "services")]),
-    ]);
-    chain(&mut table, "sticky-1", None, vec![
-        Rule::new([tcp, dnat(&[SourceAddr], "affinity-1")]).comment("known client"),
-        Rule::new([go("pick-2")]),
-    ]);
-    chain(&mut table, "learn-1", None, vec![Rule::new([Statement::Update {
-        set: SetName::literal("affinity-1"),
-        key: [SourceAddr][..].into(),
-        data: [DestinationAddr, DestinationPort][..].into(),
-    }])]);
-    chain(&mut table, "dispatch", None, vec![
-        Rule::new([
-            in_set(&[DestinationAddr], Compare::Eq, "cluster-ips"),
-            is_not(pods(AddrKind::Source)),
-            Statement::SetMarkBits(0x4000),
-        ]),
-        Rule::new([
-            is(Value::FibLocal(AddrKind::Destination)),
-            is_not(Value::Prefix(AddrKind::Destination, a(0), if family == Family::Ip { 9 } else { 128 })),
-            vmap(&[Proto, DestinationPort], "node-ports"),
-        ]),
-        Rule::new([
-            is(Value::InputInterface { name: "cni0".into(), wildcard: false }),
-            Statement::Counter,
-            Statement::Verdict(Verdict::Return),
-        ]),
-        Rule::new([
-            is_not(Value::InputInterface { name: "veth".into(), wildcard: true }),
-            Statement::Verdict(Verdict::Accept),
-        ]),
-    ]);
+    chain(
+        &mut table,
+        "reject-it",
+        None,
+        vec![
+            Rule::new([tcp.clone(), Statement::Reject(Reject::TcpReset)]),
+            Rule::new([Statement::Reject(Reject::PortUnreachable)]),
+        ],
+    );
+    chain(
+        &mut table,
+        "pick-2",
+        None,
+        vec![Rule::new([dnat(&[DestinationAddr, Proto, DestinationPort, Slot(2)], "endpoints")])],
+    );
+    chain(
+        &mut table,
+        "node-port-2",
+        None,
+        vec![
+            Rule::new([Statement::SetMarkBits(0x4000)]),
+            Rule::new([dnat(&[Proto, DestinationPort, Slot(3)], "node-port-endpoints")]),
+        ],
+    );
+    chain(
+        &mut table,
+        "external-2",
+        None,
+        vec![
+            Rule::new([is(pods(AddrKind::Source)), go("pick-2")]).comment("short-circuit pod traffic"),
+            Rule::new([is(Value::FibLocal(AddrKind::Source)), Statement::SetMarkBits(0x4000), go("pick-2")])
+                .comment("short-circuit traffic of this node"),
+            Rule::new([vmap(&vip_fields(), "services")]),
+        ],
+    );
+    chain(
+        &mut table,
+        "sticky-1",
+        None,
+        vec![
+            Rule::new([tcp, dnat(&[SourceAddr], "affinity-1")]).comment("known client"),
+            Rule::new([go("pick-2")]),
+        ],
+    );
+    chain(
+        &mut table,
+        "learn-1",
+        None,
+        vec![Rule::new([Statement::Update {
+            set: SetName::literal("affinity-1"),
+            key: [SourceAddr][..].into(),
+            data: [DestinationAddr, DestinationPort][..].into(),
+        }])],
+    );
+    chain(
+        &mut table,
+        "dispatch",
+        None,
+        vec![
+            Rule::new([
+                in_set(&[DestinationAddr], Compare::Eq, "cluster-ips"),
+                is_not(pods(AddrKind::Source)),
+                Statement::SetMarkBits(0x4000),
+            ]),
+            Rule::new([
+                is(Value::FibLocal(AddrKind::Destination)),
+                is_not(Value::Prefix(
+                    AddrKind::Destination,
+                    a(0),
+                    if family == Family::Ip { 9 } else { 128 },
+                )),
+                vmap(&[Proto, DestinationPort], "node-ports"),
+            ]),
+            Rule::new([
+                is(Value::InputInterface { name: "cni0".into(), wildcard: false }),
+                Statement::Counter,
+                Statement::Verdict(Verdict::Return),
+            ]),
+            Rule::new([
+                is_not(Value::InputInterface { name: "veth".into(), wildcard: true }),
+                Statement::Verdict(Verdict::Accept),
+            ]),
+        ],
+    );
     let base = |chain_type, hook, priority, policy| Some(BaseChain { chain_type, hook, priority, policy });
     let jump = |name: &str| Statement::Verdict(Verdict::Jump(ChainName::literal(name)));
     chain(
@@ -286,11 +330,7 @@ pub(crate) fn product(family: Family) -> Table {
                 Statement::CtStatus(CtStatus::Dnat),
                 vmap(&[OriginalDestinationAddr, Proto, OriginalDestinationPort], "learn"),
             ]),
-            Rule::new([
-                is(Value::MarkBits(0x4000)),
-                Statement::FlipMarkBits(0x4000),
-                Statement::Masquerade,
-            ]),
+            Rule::new([is(Value::MarkBits(0x4000)), Statement::FlipMarkBits(0x4000), Statement::Masquerade]),
             Rule::new([
                 Statement::CtStatus(CtStatus::Dnat),
                 in_set(&[SourceAddr, DestinationAddr, Proto, DestinationPort], Compare::Eq, "hairpin"),

@@ -3,9 +3,9 @@
 
 use crate::ruleset::table_id;
 use nft_ir::{
-    AddrKind, BaseChain, Chain, ChainName, ChainType, Compare, CtStatus, Datum, Element, Family, Field, Hook, Key,
-    L4Proto, Priority, Reject, Rule, Set, SetData, SetDecl, SetFlags, SetName, SetSpec, Statement, Table, TableId, Value,
-    Verdict,
+    AddrKind, BaseChain, Chain, ChainName, ChainType, Compare, CtStatus, Datum, Element, Family, Field, Hook,
+    Key, L4Proto, Priority, Reject, Rule, Set, SetData, SetDecl, SetFlags, SetName, SetSpec, Statement,
+    Table, TableId, Value, Verdict,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -77,11 +77,8 @@ fn set_spec() -> impl Strategy<Value = SetSpec> {
     let key = vec(field, 1..5).prop_map(|mut fields| {
         let mut addresses = 0;
         fields.retain(|field| {
-            addresses += usize::from(matches!(
-                field,
-                Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr
-            ));
-            addresses <= 2 || !matches!(field, Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr)
+            addresses += usize::from(is_address(*field));
+            addresses <= 2 || !is_address(*field)
         });
         Fields::from_vec(fields)
     });
@@ -97,7 +94,9 @@ fn set_spec() -> impl Strategy<Value = SetSpec> {
     (key, data, shape, timeout, option::of(1000u32..100_000), option::of("[a-z ]{1,60}")).prop_map(
         |(key, data, (interval, dynamic, timed), timeout, size, comment)| {
             // The kernel has no set that is both of intervals and dynamic, nor a dynamic verdict map.
-            let dynamic = dynamic && !interval && data != SetData::Verdict;
+            // A rule that updates has key and datum in registers at once.
+            let fits = key.iter().filter(|field| is_address(**field)).count() < 2;
+            let dynamic = dynamic && !interval && data != SetData::Verdict && fits;
             let interval = interval && data == SetData::None;
             let timed = timed && !interval;
             // A dynamic set without a size gets one of the kernel's choice as soon as a rule updates it.
@@ -112,6 +111,10 @@ fn set_spec() -> impl Strategy<Value = SetSpec> {
             }
         },
     )
+}
+
+fn is_address(field: Field) -> bool {
+    matches!(field, Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr)
 }
 
 fn field_bytes(field: Field, family: Family) -> BoxedStrategy<Vec<u8>> {
@@ -164,7 +167,8 @@ fn elements(decl: Arc<SetDecl>) -> BoxedStrategy<Set> {
                 comment: comment.map(String::into_boxed_str),
                 ..Element::of_set(key.clone())
             };
-            let elements = elements.into_iter().map(|(key, rest)| (key.clone(), element(&key, rest))).collect();
+            let elements =
+                elements.into_iter().map(|(key, rest)| (key.clone(), element(&key, rest))).collect();
             Set { decl: Arc::clone(&decl), elements }
         })
         .boxed()
@@ -202,10 +206,12 @@ fn rule_key(spec_key: &[Field]) -> BoxedStrategy<Fields> {
         .map(|field| match field {
             Field::Slot(_) => (1u32..100).prop_map(Field::Slot).boxed(),
             Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr => {
-                select(vec![Field::SourceAddr, Field::DestinationAddr, Field::OriginalDestinationAddr]).boxed()
+                select(vec![Field::SourceAddr, Field::DestinationAddr, Field::OriginalDestinationAddr])
+                    .boxed()
             }
             Field::SourcePort | Field::DestinationPort | Field::OriginalDestinationPort => {
-                select(vec![Field::SourcePort, Field::DestinationPort, Field::OriginalDestinationPort]).boxed()
+                select(vec![Field::SourcePort, Field::DestinationPort, Field::OriginalDestinationPort])
+                    .boxed()
             }
             Field::L4Proto => Just(Field::L4Proto).boxed(),
         })
@@ -216,18 +222,19 @@ fn rule_key(spec_key: &[Field]) -> BoxedStrategy<Fields> {
 fn value(family: Family) -> BoxedStrategy<Value> {
     let kind = select(vec![AddrKind::Source, AddrKind::Destination]);
     let bits = family.addr_len() * 8;
-    let prefix = (kind.clone(), vec(any::<u8>(), family.addr_len()), 0..=bits).prop_map(|(kind, mut octets, len)| {
-        for (index, octet) in octets.iter_mut().enumerate() {
-            let kept = len.saturating_sub(index * 8).min(8);
-            *octet &= (0xff00u16 >> kept) as u8;
-        }
-        let addr = match (<[u8; 4]>::try_from(&octets[..]), <[u8; 16]>::try_from(&octets[..])) {
-            (Ok(octets), _) => IpAddr::from(octets),
-            (_, Ok(octets)) => IpAddr::from(octets),
-            _ => unreachable!("addresses have 4 or 16 bytes"),
-        };
-        Value::Prefix(kind, addr, len as u8)
-    });
+    let prefix =
+        (kind.clone(), vec(any::<u8>(), family.addr_len()), 0..=bits).prop_map(|(kind, mut octets, len)| {
+            for (index, octet) in octets.iter_mut().enumerate() {
+                let kept = len.saturating_sub(index * 8).min(8);
+                *octet &= (0xff00u16 >> kept) as u8;
+            }
+            let addr = match (<[u8; 4]>::try_from(&octets[..]), <[u8; 16]>::try_from(&octets[..])) {
+                (Ok(octets), _) => IpAddr::from(octets),
+                (_, Ok(octets)) => IpAddr::from(octets),
+                _ => unreachable!("addresses have 4 or 16 bytes"),
+            };
+            Value::Prefix(kind, addr, len as u8)
+        });
     prop_oneof![
         3 => prefix,
         1 => select(&L4Proto::ALL[..]).prop_map(Value::L4Proto),
@@ -258,15 +265,11 @@ fn statement(family: Family, decls: Vec<Arc<SetDecl>>) -> BoxedStrategy<Statemen
                     .prop_map(move |(key, data)| Statement::Update { set: name.clone(), key, data })
                     .boxed(),
                 (SetData::None, true) => key
-                    .prop_map(move |key| Statement::Update {
-                        set: name.clone(),
-                        key,
-                        data: Fields::new(),
-                    })
+                    .prop_map(move |key| Statement::Update { set: name.clone(), key, data: Fields::new() })
                     .boxed(),
-                (_, false) => {
-                    (key, op()).prop_map(move |(key, op)| Statement::InSet { key, op, set: name.clone() }).boxed()
-                }
+                (_, false) => (key, op())
+                    .prop_map(move |(key, op)| Statement::InSet { key, op, set: name.clone() })
+                    .boxed(),
             }
         })
         .collect();
@@ -334,7 +337,10 @@ fn base_chains(family: Family, decls: Vec<Arc<SetDecl>>) -> BoxedStrategy<BTreeM
     };
     let reject = select(vec![
         vec![Statement::Reject(Reject::PortUnreachable)],
-        vec![Statement::Compare(Compare::Eq, Value::L4Proto(L4Proto::Tcp)), Statement::Reject(Reject::TcpReset)],
+        vec![
+            Statement::Compare(Compare::Eq, Value::L4Proto(L4Proto::Tcp)),
+            Statement::Reject(Reject::TcpReset),
+        ],
     ]);
     let policy = || select(vec![Verdict::Accept, Verdict::Drop]);
     let base = |chain_type, hook, priority| {
