@@ -39,23 +39,35 @@
 //! * IPv6 duplicate address detection is off, so an address can be used as soon as it is there.
 #![deny(unsafe_code)]
 
+pub mod api_server;
 mod error;
 mod host;
+mod http;
+pub mod kube_proxy;
+pub mod kubectl;
 pub mod load;
 mod netns;
 mod node;
+pub mod objects;
+pub mod parts;
 mod plan;
 mod probe;
 mod process;
+pub mod proxied;
 mod sctp;
 mod serve;
+pub mod stage;
 pub mod userns;
 pub mod wait;
 pub mod wire;
 mod world;
 
+pub use api_server::ApiServer;
 pub use error::Error;
 pub use host::Host;
+pub use http::Response;
+pub use kube_proxy::KubeProxy;
+pub use kubectl::Kubectl;
 pub use netns::Netns;
 pub use nft_ir::{Family, L4Proto};
 pub use node::{Client, Node, Pod};

@@ -51,6 +51,9 @@ impl Netns {
             ("net/ipv4/conf/default/send_redirects", "0"),
             ("net/ipv4/conf/all/accept_redirects", "0"),
             ("net/ipv4/conf/default/accept_redirects", "0"),
+            // The kernel answers with few ICMP errors a second; tests ask for many.
+            ("net/ipv4/icmp_ratelimit", "0"),
+            ("net/ipv6/icmp/ratelimit", "0"),
         ] {
             made.set_sysctl(key, value)?;
         }

@@ -51,6 +51,11 @@ impl Process {
         Ok(Self { program, child, log, reader: Some(reader) })
     }
 
+    /// Its program's name and its namespace, for messages.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()

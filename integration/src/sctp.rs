@@ -40,7 +40,7 @@ pub(crate) fn dial(to: SocketAddr, from: Option<SocketAddr>, patience: Duration)
     let port = from.map(|from| from.port()).filter(|port| *port != 0).unwrap_or(0x8000 | random() as u16);
     let init =
         Packet { source: port, destination: to.port(), tag: 0, chunk: INIT, init_tag: tag, cookie: &[] };
-    (&socket).write_all(&init.encode())?;
+    crate::probe::heedless((&socket).write(&init.encode()))?;
     let mut buffer = [0; 2048];
     loop {
         if Instant::now() >= end {

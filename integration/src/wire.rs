@@ -1,7 +1,8 @@
 //! Owns links, addresses, routes and neighbours of namespaces, through rtnetlink. Knows nothing of the lab's plan.
 
+use std::fs;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::net::if_::if_nametoindex;
@@ -15,6 +16,7 @@ use rtnetlink::{
 use crate::error::Error;
 use crate::netns::{Netns, runtime};
 use crate::plan::Prefix;
+use crate::wait;
 
 /// Sets a link up.
 pub fn up(ns: &Netns, link: &str) -> Result<(), Error> {
@@ -68,12 +70,15 @@ pub fn remove(ns: &Netns, link: &str) -> Result<(), Error> {
     change(ns, format!("remove {link}"), async |rt| rt.link().del(index).execute().await)
 }
 
-/// Adds an address to a link.
+/// Adds an address to a link that is up; it can be used when this returns.
 pub fn address(ns: &Netns, link: &str, addr: IpAddr, len: u8) -> Result<(), Error> {
     let index = index(ns, link)?;
-    change(ns, format!("add {addr}/{len} to {link}"), async |rt| {
-        rt.address().add(index, addr, len).execute().await
-    })
+    let step = format!("add {addr}/{len} to {link}");
+    change(ns, step.clone(), async |rt| rt.address().add(index, addr, len).execute().await)?;
+    let IpAddr::V6(v6) = addr else { return Ok(()) };
+    // Without duplicate address detection too, a kernel thread makes an IPv6 address local, a moment later.
+    ns.run(|| wait::try_until(wait::SOON, || is_local(v6)))
+        .map_err(|state| Error::os(ns.name(), step, std::io::Error::other(format!("not local: {state}"))))
 }
 
 /// Removes an address from a link.
@@ -128,6 +133,19 @@ pub fn index(ns: &Netns, link: &str) -> Result<u32, Error> {
         .map_err(|error| Error::os(ns.name(), format!("index of link {link}"), error))
 }
 
+/// Succeeds if the calling thread's namespace has a local route to an address.
+fn is_local(addr: Ipv6Addr) -> std::io::Result<()> {
+    /// `RTF_LOCAL` (linux/ipv6_route.h).
+    const LOCAL: u32 = 0x8000_0000;
+    let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route")?;
+    let addr = format!("{:032x}", addr.to_bits());
+    let found = routes.lines().filter(|route| route.starts_with(&addr)).any(|route| {
+        let flags = route.split_whitespace().nth(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & LOCAL != 0)
+    });
+    if found { Ok(()) } else { Err(std::io::Error::other("no local route yet")) }
+}
+
 enum Hop {
     Via(IpAddr),
     On(u32),
@@ -139,7 +157,7 @@ fn route_message(to: Prefix, hop: Hop) -> RouteMessage {
     // gateway could bring about.
     match (to.addr, hop) {
         (IpAddr::V4(addr), hop) => {
-            let route = RouteMessageBuilder::<std::net::Ipv4Addr>::new().destination_prefix(addr, to.len);
+            let route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(addr, to.len);
             match hop {
                 Hop::Via(IpAddr::V4(gateway)) => route.gateway(gateway).build(),
                 Hop::Via(IpAddr::V6(gateway)) => route.via(gateway).build(),
@@ -148,7 +166,7 @@ fn route_message(to: Prefix, hop: Hop) -> RouteMessage {
             }
         }
         (IpAddr::V6(addr), hop) => {
-            let route = RouteMessageBuilder::<std::net::Ipv6Addr>::new().destination_prefix(addr, to.len);
+            let route = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(addr, to.len);
             match hop {
                 Hop::Via(IpAddr::V6(gateway)) => route.gateway(gateway).build(),
                 Hop::Via(IpAddr::V4(gateway)) => route.gateway(gateway.to_ipv6_mapped()).build(),

@@ -9,10 +9,12 @@
 use futures_util::TryStreamExt as _;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, MulticastGroup};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// The addresses could not be read.
@@ -26,6 +28,15 @@ pub enum AddressError {
     List(#[source] rtnetlink::Error),
 }
 
+/// An address of this host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// The interface that has it (`IFLA_IFNAME`). Empty if the interface went while the two were listed.
+    pub link: Arc<str>,
+}
+
 /// The addresses of this host now, sorted, each once; of the network namespace of the calling thread.
 ///
 /// # Errors
@@ -33,7 +44,7 @@ pub enum AddressError {
 ///
 /// # Panics
 /// Outside of a tokio runtime with I/O enabled.
-pub async fn host_addresses() -> Result<Vec<IpAddr>, AddressError> {
+pub async fn host_addresses() -> Result<Vec<HostAddress>, AddressError> {
     let (connection, handle, _) = rtnetlink::new_connection().map_err(AddressError::Open)?;
     let mut tasks = JoinSet::new();
     tasks.spawn(connection);
@@ -43,7 +54,7 @@ pub async fn host_addresses() -> Result<Vec<IpAddr>, AddressError> {
 /// The addresses of this host, again at each change.
 pub struct AddressWatch {
     socket: Option<Socket>,
-    told: Option<Vec<IpAddr>>,
+    told: Option<Vec<HostAddress>>,
 }
 
 /// An open socket: requests go by the handle, notices come by the stream, and both end with the task.
@@ -70,7 +81,7 @@ impl AddressWatch {
     ///
     /// # Errors
     /// [`AddressError`]. It may be called again; what it told last stays told.
-    pub async fn next(&mut self) -> Result<Vec<IpAddr>, AddressError> {
+    pub async fn next(&mut self) -> Result<Vec<HostAddress>, AddressError> {
         // Dropped while it waited for a list, it does not know whether a notice called for that list.
         let mut changed = true;
         loop {
@@ -114,11 +125,27 @@ impl Socket {
     }
 }
 
-async fn list(handle: &Handle) -> Result<Vec<IpAddr>, AddressError> {
+async fn list(handle: &Handle) -> Result<Vec<HostAddress>, AddressError> {
     let messages: Vec<_> =
         handle.address().get().execute().try_collect().await.map_err(AddressError::List)?;
-    let addresses: BTreeSet<IpAddr> = messages.iter().filter_map(address).collect();
+    let links: Vec<_> = handle.link().get().execute().try_collect().await.map_err(AddressError::List)?;
+    let names: BTreeMap<u32, Arc<str>> = links.iter().filter_map(name).collect();
+    let addresses: BTreeSet<HostAddress> = messages
+        .iter()
+        .filter_map(|message| {
+            let link = names.get(&message.header.index).cloned().unwrap_or_default();
+            address(message).map(|addr| HostAddress { addr, link })
+        })
+        .collect();
     Ok(addresses.into_iter().collect())
+}
+
+/// Index and name of the interface that a message is about.
+fn name(message: &LinkMessage) -> Option<(u32, Arc<str>)> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some((message.header.index, name.as_str().into())),
+        _ => None,
+    })
 }
 
 /// The address that a message is about, if it counts.

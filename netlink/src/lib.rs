@@ -43,6 +43,7 @@ pub mod conntrack;
 mod describe;
 mod error;
 mod nft;
+mod ready;
 mod socket;
 pub mod sysctl;
 #[cfg(feature = "test")]
@@ -53,3 +54,4 @@ pub use error::{Error, Refusal};
 pub use nft::{
     Commit, Foreign, ForeignObject, Generation, Missing, Monitor, Nft, Notice, Notices, TableDump, encode_len,
 };
+pub use ready::readable;

@@ -18,7 +18,10 @@ pub mod diff;
 mod element;
 mod expr;
 mod family;
+mod key;
 mod name;
+#[cfg(test)]
+mod nft;
 mod object;
 mod ruleset;
 pub mod text;
@@ -28,6 +31,7 @@ pub mod walk;
 pub use element::{Datum, Element, Key, KeyBuilder};
 pub use expr::{AddrKind, CtStatus, Field, Op as Compare, Reject, Rule, Statement, Value, Verdict};
 pub use family::{ChainType, Family, Hook, L4Proto, Priority};
+pub use key::FieldKind;
 pub use name::{ChainName, NameError, SetName, TableName};
 pub use object::{BaseChain, Chain, Set, SetData, SetDecl, SetFlags, SetSpec, Table, TableId};
 pub use ruleset::Ruleset;

@@ -7,9 +7,9 @@ mod folder;
 mod parse;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use super::{Decoder, SourceEvent};
+use crate::folder_watch::{FolderWatch, Touched};
 use folder::{Folder, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tracing::{error, info};
-use watch::{FolderWatch, Touched};
 
 /// How often a folder that went away is looked for again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -94,7 +93,8 @@ pub async fn run(dir: PathBuf, decoder: Decoder, events: Sender<SourceEvent>) ->
 }
 
 fn open(dir: &Path) -> Result<FolderWatch, ManifestsError> {
-    FolderWatch::open(dir).map_err(|source| ManifestsError::Watch { dir: dir.to_owned(), source })
+    FolderWatch::open(dir, is_manifest)
+        .map_err(|source| ManifestsError::Watch { dir: dir.to_owned(), source })
 }
 
 /// Waits for the folder; `None` when nobody listens any more.

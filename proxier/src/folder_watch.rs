@@ -1,9 +1,8 @@
 //! Owns the watch on one folder; knows nothing of what its files say.
 
-use super::is_manifest;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 /// What has happened in the folder.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Touched {
+pub(crate) enum Touched {
     /// These files were written, moved in, moved out or removed.
     Files(BTreeSet<OsString>),
     /// More than can be named: too many events at once, or a folder behind the files' links was exchanged, as kubelet does
@@ -21,15 +20,17 @@ pub(super) enum Touched {
     FolderGone,
 }
 
+/// A watch on the files of a folder whose names count.
 #[derive(Debug)]
-pub(super) struct FolderWatch {
+pub(crate) struct FolderWatch {
     dir: PathBuf,
+    counts: fn(&OsStr) -> bool,
     inotify: AsyncFd<Fd>,
 }
 
 impl FolderWatch {
     /// A file counts when its writer closes it, so that half of it is never read; a link counts at once.
-    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open(dir: &Path, counts: fn(&OsStr) -> bool) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         inotify.add_watch(
             dir,
@@ -47,43 +48,44 @@ impl FolderWatch {
             reason = "the safe form is sound here: Fd owns its descriptor and always names the same; the new one is unsafe"
         )]
         let inotify = AsyncFd::new(Fd(inotify))?;
-        Ok(Self { dir: dir.to_owned(), inotify })
+        Ok(Self { dir: dir.to_owned(), counts, inotify })
     }
 
     /// Waits until something has happened that matters. Cancelling loses nothing.
-    pub(super) async fn next(&mut self) -> io::Result<Touched> {
+    pub(crate) async fn next(&mut self) -> io::Result<Touched> {
         loop {
             let mut ready = self.inotify.readable().await?;
             let events = match ready.try_io(|fd| fd.get_ref().0.read_events().map_err(Into::into)) {
                 Ok(events) => events?,
                 Err(_would_block) => continue,
             };
-            if let Some(touched) = touched(&self.dir, events) {
+            if let Some(touched) = self.touched(events) {
                 return Ok(touched);
             }
         }
     }
-}
 
-fn touched(dir: &Path, events: Vec<InotifyEvent>) -> Option<Touched> {
-    let mut names = BTreeSet::new();
-    let mut unknown = false;
-    for event in events {
-        let gone = AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_IGNORED;
-        if event.mask.intersects(gone) {
-            return Some(Touched::FolderGone);
+    fn touched(&self, events: Vec<InotifyEvent>) -> Option<Touched> {
+        let mut names = BTreeSet::new();
+        let mut unknown = false;
+        for event in events {
+            let gone =
+                AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_IGNORED;
+            if event.mask.intersects(gone) {
+                return Some(Touched::FolderGone);
+            }
+            let Some(name) = event.name else {
+                unknown |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
+                continue;
+            };
+            if !(self.counts)(&name) {
+                unknown |= event.mask.contains(AddWatchFlags::IN_MOVED_TO);
+            } else if !event.mask.contains(AddWatchFlags::IN_CREATE) || is_complete(&self.dir.join(&name)) {
+                names.insert(name);
+            }
         }
-        let Some(name) = event.name else {
-            unknown |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-            continue;
-        };
-        if !is_manifest(&name) {
-            unknown |= event.mask.contains(AddWatchFlags::IN_MOVED_TO);
-        } else if !event.mask.contains(AddWatchFlags::IN_CREATE) || is_complete(&dir.join(&name)) {
-            names.insert(name);
-        }
+        if unknown { Some(Touched::Unknown) } else { (!names.is_empty()).then_some(Touched::Files(names)) }
     }
-    if unknown { Some(Touched::Unknown) } else { (!names.is_empty()).then_some(Touched::Files(names)) }
 }
 
 /// Whether a name that has just appeared stands for a finished file: a symbolic link or a further hard link. A new file is
