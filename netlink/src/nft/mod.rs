@@ -20,7 +20,6 @@ mod tests;
 mod userdata;
 
 pub use dump::{Foreign, ForeignObject, TableDump};
-pub(crate) use layout::padded_len;
 pub use monitor::{Commit, Monitor, Notice};
 pub use notices::Notices;
 pub use probe::Missing;

@@ -115,7 +115,10 @@ fn each_refused_operation_names_itself_and_its_element() {
             words[1],
             "delete element ip proxier endpoints: 10.0.0.99 . tcp . 80 . 0: No such file or directory"
         );
-        assert_eq!(words[5], "add rule ip proxier no-such-chain (why not): No such file or directory");
+        assert_eq!(
+            words[5],
+            "add rule ip proxier no-such-chain counter comment \"why not\": No such file or directory"
+        );
         let error = Error::Refused { refusals: found };
         assert!(error.to_string().ends_with("; and 3 more"), "{error}");
         assert!(!error.is_retryable());
