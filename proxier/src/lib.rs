@@ -1,1 +1,15 @@
-//! proxier
+//! The program around the core: sources of objects, configuration, health and metrics, and the task that writes to the
+//! kernel.
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod config;
+pub mod events;
+mod folder_watch;
+pub mod health;
+pub mod http_server;
+pub mod logging;
+pub mod metrics;
+pub mod reports;
+pub mod source;
+pub mod sync;

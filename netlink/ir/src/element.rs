@@ -71,7 +71,7 @@ pub enum Datum {
 pub struct Element {
     /// The key, or the first key of an interval.
     pub key: Key,
-    /// The last key of an interval, itself included; only in interval sets.
+    /// The last key of an interval, itself included; only in interval sets, and only when it is another key.
     pub key_end: Option<Box<Key>>,
     /// What it maps to; only in maps.
     pub datum: Option<Datum>,
@@ -92,10 +92,10 @@ impl Element {
         Self { key, key_end: None, datum: Some(datum), comment: None, expires: None }
     }
 
-    /// The same element as an interval up to and including `end`.
+    /// The same element as an interval up to and including `end`; a single key stays one.
     #[must_use]
     pub fn through(mut self, end: Key) -> Self {
-        self.key_end = Some(Box::new(end));
+        self.key_end = (end != self.key).then(|| Box::new(end));
         self
     }
 

@@ -1,7 +1,6 @@
 //! Owns the only input vocabulary of the core. Knows nothing of where changes come from.
 
-use crate::model::{Cidr, EndpointSlice, Node, Service, ServiceName, SliceName};
-use std::net::IpAddr;
+use crate::model::{Cidr, EndpointSlice, HostAddress, Node, Service, ServiceName, SliceName};
 use std::sync::Arc;
 
 /// Something that is now so. `None` means that the object is gone, or is not ours to serve.
@@ -16,5 +15,5 @@ pub enum Change {
     /// A ServiceCIDR object: its name and its prefixes.
     ServiceCidr(Arc<str>, Vec<Cidr>),
     /// All addresses of this host's interfaces in the namespace of the proxier, loopback included.
-    HostAddresses(Vec<IpAddr>),
+    HostAddresses(Vec<HostAddress>),
 }

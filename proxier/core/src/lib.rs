@@ -2,8 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod change;
+pub mod engine;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
 pub mod model;
+pub mod policy;
+pub mod ruleset;
 mod settings;
+pub mod slots;
+pub mod view;
 
 pub use change::Change;
 pub use settings::{DetectLocal, NodePortAddresses, Settings};

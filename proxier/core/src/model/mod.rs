@@ -12,5 +12,5 @@ pub use cidr::{Cidr, CidrError, parse_addr};
 pub use cluster::{Cluster, Touched};
 pub use endpoint::{Endpoint, EndpointSlice, SlicePort};
 pub use name::{ObjectName, ServiceName, ServicePortName, SliceName};
-pub use node::Node;
+pub use node::{HostAddress, Node};
 pub use service::{Affinity, Service, ServicePort, TrafficPolicy};

@@ -1,4 +1,5 @@
-//! Owns this node as the API describes it. Knows nothing of the machine's own interfaces.
+//! Owns this node: as the API describes it, and the addresses that its machine really has. Knows nothing of the
+//! interfaces beyond their names.
 
 use super::Cidr;
 use std::net::IpAddr;
@@ -19,4 +20,13 @@ pub struct Node {
     pub being_deleted: bool,
     /// Carries the taint `ToBeDeletedByClusterAutoscaler`.
     pub to_be_deleted: bool,
+}
+
+/// An address of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// The interface that has it.
+    pub link: Arc<str>,
 }

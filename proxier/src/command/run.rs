@@ -1,0 +1,240 @@
+//! Owns `proxier run`: what is started, in which order, and what ends it; knows nothing of objects or of the kernel.
+
+use crate::config::{self, Action, Config, ConfigError, FileError, Flags};
+use crate::events::{Events, Notice};
+use crate::health::{self, Health, ServiceHealthServers};
+use crate::http_server::{self, ListenError};
+use crate::logging::{self, LoggingError, Verbosity};
+use crate::metrics::{self, Debug, Metrics};
+use crate::reports::Reports;
+use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
+use crate::source::manifests::ManifestsError;
+use crate::source::{Decoder, SourceEvent, api_server, manifests};
+use kube::Client;
+use nft_ir::Family;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use proxier_core::{Change, DetectLocal, Settings};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::JoinSet;
+use tracing::{debug, info};
+
+/// How many events of the source may wait to be taken.
+const EVENTS: usize = 64;
+
+/// How long to wait at the end for the cluster to be told why.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Why the program ended.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each says what its source says")]
+pub enum RunError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error(transparent)]
+    ApiServer(#[from] ApiServerError),
+    #[error(transparent)]
+    Manifests(#[from] ManifestsError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("cannot listen for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("cannot start threads: {0}")]
+    Runtime(std::io::Error),
+    #[error("--{0} is not available in this build")]
+    Unavailable(&'static str),
+    #[error("the source of objects failed: {0}")]
+    Source(#[from] tokio::task::JoinError),
+}
+
+/// Does what the flags ask for.
+pub fn run(flags: &Flags) -> Result<(), RunError> {
+    let config = Config::load(flags)?;
+    match &config.action {
+        Action::PrintVersion { raw } => {
+            print_version(&config, *raw);
+            return Ok(());
+        }
+        Action::WriteConfig(path) => return Ok(config.write(path)?),
+        Action::CleanUp => return Err(RunError::Unavailable("cleanup")),
+        Action::InitOnly => return Err(RunError::Unavailable("init-only")),
+        Action::Run => {}
+    }
+    let verbosity = logging::start(&config.logging)?;
+    for notice in &config.notices {
+        info!("{notice}");
+    }
+    debug!("configuration in force:\n{}", config.to_yaml());
+    adjust_oom_score(config.oom_score_adj);
+    raise_file_limit();
+    // Two threads: one serves packets' rules, the other answers probes while the first is busy.
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(RunError::Runtime)?
+        .block_on(serve(flags, &config, &verbosity))
+}
+
+async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<(), RunError> {
+    let mut terminate = signals(SignalKind::terminate())?;
+    let mut interrupt = signals(SignalKind::interrupt())?;
+    let settings = config.settings(families());
+    let client = match config.manifests {
+        Some(_) => None,
+        None => Some(config.connection.client().await?),
+    };
+    let reports = reports(config, &settings, client.clone());
+    let servers = servers(config, &reports, verbosity);
+    let (mut source, events) = start_source(config, client);
+    reports.events.tell(Notice::starting());
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
+        _ = interrupt.recv() => info!("SIGINT: ending; the rules stay"),
+        () = config::changed(flags, config, verbosity) => {
+            info!("the configuration has changed: ending, to be started with it; the rules stay");
+        }
+        () = follow(&settings, &reports, events) => {}
+        failed = servers => {
+            reports.events.flush(LAST_WORDS).await;
+            failed?;
+        }
+        Some(ended) = source.join_next() => ended??,
+    }
+    Ok(())
+}
+
+fn reports(config: &Config, settings: &Settings, client: Option<Client>) -> Reports {
+    let health = Health::new(&settings.families, config.sync_period, client.is_some());
+    let events = match client {
+        Some(client) => Events::to_api_server(client, config.node_name.clone()),
+        None => Events::log_only(),
+    };
+    Reports {
+        metrics: Metrics::new(&config.reported_version, Some(health.clone())),
+        service_health: ServiceHealthServers::start(config.node_name.clone(), health.clone(), events.clone()),
+        health,
+        events,
+    }
+}
+
+/// The health and the metrics server. Ends only if one of them cannot listen and that is to be fatal.
+async fn servers(config: &Config, reports: &Reports, verbosity: &Verbosity) -> Result<(), ListenError> {
+    let hard_fail = config.bind_hard_fail;
+    let healthz = async {
+        let Some(addr) = config.healthz else { return std::future::pending().await };
+        let router = health::router(reports.health.clone(), reports.metrics.clone());
+        http_server::serve("--healthz-bind-address", addr, router, hard_fail)
+            .await
+            .inspect_err(|error| reports.events.tell(Notice::health_server_failed(error)))
+    };
+    let metrics = async {
+        let Some(addr) = config.metrics else { return std::future::pending().await };
+        let debug = config.profiling.then(|| Debug { verbosity: verbosity.clone() });
+        let router = metrics::router(reports.metrics.clone(), &config.shown, debug);
+        http_server::serve("--metrics-bind-address", addr, router, hard_fail)
+            .await
+            .inspect_err(|error| reports.events.tell(Notice::metrics_server_failed(error)))
+    };
+    tokio::try_join!(healthz, metrics).map(|((), ())| ())
+}
+
+/// Starts the source that the configuration names: the API server of this client, or the folder of manifests.
+fn start_source(
+    config: &Config,
+    client: Option<Client>,
+) -> (JoinSet<Result<(), RunError>>, Receiver<SourceEvent>) {
+    let (sender, events) = channel(EVENTS);
+    let mut source = JoinSet::new();
+    if let Some(client) = client {
+        let needs_pod_cidrs = config.detect_local == DetectLocal::NodeCidr;
+        let wanted = Wanted {
+            external_ips: config.external_ips,
+            ..Wanted::new(config.node_name.clone(), needs_pod_cidrs)
+        };
+        source.spawn(async { Ok(api_server::run(client, wanted, sender).await?) });
+    } else if let Some(dir) = config.manifests.clone() {
+        let decoder = Decoder::new(config.node_name.clone(), config.external_ips);
+        source.spawn(async { Ok(manifests::run(dir, decoder, sender).await?) });
+    }
+    (source, events)
+}
+
+/// Tells what the source says.
+async fn follow(settings: &Settings, reports: &Reports, mut events: Receiver<SourceEvent>) {
+    info!("node {}", settings.node_name);
+    while let Some(event) = events.recv().await {
+        match event {
+            SourceEvent::Changes(changes) => {
+                debug!("{} changes", changes.len());
+                for change in changes {
+                    if let Change::Node(node) = change {
+                        reports.health.node(node.as_deref());
+                    }
+                }
+            }
+            SourceEvent::Synced => info!("the first state is whole"),
+            SourceEvent::Rejected(rejected) => {
+                for rejected in rejected {
+                    tracing::warn!("{rejected}");
+                }
+            }
+        }
+    }
+}
+
+fn signals(kind: SignalKind) -> Result<Signal, RunError> {
+    signal(kind).map_err(RunError::Signals)
+}
+
+/// The families that this kernel speaks. A kernel without IPv6 refuses its sockets.
+fn families() -> Vec<Family> {
+    let has_ipv6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    Family::ALL.into_iter().filter(|family| *family == Family::Ip || has_ipv6).collect()
+}
+
+/// As upstream, a failure (no privilege) is no reason to stop.
+fn adjust_oom_score(score: i32) {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
+        debug!("/proc/self/oom_score_adj: cannot write {score}: {error}");
+    }
+}
+
+/// A Service with a health check takes a file, and each of its probes another.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        debug!("cannot raise the limit of open files from {soft} to {hard}: {error}");
+    }
+}
+
+/// The first two words are kube-proxy's, for tools that read them.
+fn print_version(config: &Config, raw: bool) {
+    let own = env!("CARGO_PKG_VERSION");
+    let mut text = format!("Kubernetes {} (proxier {own})\n", config.reported_version);
+    if raw {
+        text.clear();
+        // A String takes every write.
+        let _ = writeln!(
+            text,
+            "gitVersion: {}\nproxier: {own}\nplatform: {}/{}",
+            config.reported_version,
+            std::env::consts::OS,
+            std::env::consts::ARCH
+        );
+    }
+    // Nobody reads on if the pipe is closed.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

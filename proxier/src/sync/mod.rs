@@ -1,0 +1,11 @@
+//! Owns the only task that writes to the kernel: it takes changes, asks the core for a plan, commits it. Knows nothing of
+//! where changes come from or of who reads the outcome.
+
+mod coalesce;
+mod syncer;
+mod take_over;
+mod task;
+
+pub use coalesce::Pace;
+pub use syncer::{Error, Held, Report, Syncer};
+pub use task::{Observe, Options, run};
