@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+#[cfg(any(test, feature = "arbitrary"))]
+pub mod arbitrary;
 pub mod diff;
 mod element;
 mod expr;
