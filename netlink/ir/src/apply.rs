@@ -5,8 +5,9 @@
 //! Linux 6.18 where releases differ). In four points it is stricter than the kernel:
 //!
 //! * a chain must be empty to be deleted (the kernel would delete its rules with it, unless `NLM_F_NONREC` is set);
-//! * a chain can not be deleted in the transaction that drops its last reference ([`Reason::UnsafeChainDelete`]):
-//!   before Linux 6.2 the kernel notices only later that a removed element no longer refers to the chain;
+//! * a chain can not be deleted in the transaction that drops an element that led to it
+//!   ([`Reason::UnsafeChainDelete`]): before Linux 6.2 the kernel notices only later that the chain is free. A rule
+//!   that led to it may go in the same transaction;
 //! * a loop of chains is refused (`ELOOP`, as before Linux 6.11) even where no base chain leads into it;
 //! * a plain lookup in a map is `EINVAL`, as before Linux 6.8.
 //!
@@ -54,7 +55,7 @@ struct Run<'a> {
     tables: &'a mut BTreeMap<TableId, Table>,
     /// How to go back, in order.
     undo: Vec<Undo>,
-    /// Chains that lost a reference in this transaction.
+    /// Chains to which an element led that was dropped in this transaction.
     dropped: BTreeSet<(TableId, ChainName)>,
     /// Reference counts of tables in which something was to be deleted; kept up to date from then on.
     uses: BTreeMap<TableId, graph::Uses>,
@@ -182,7 +183,6 @@ impl Run<'_> {
     fn flush_chain(&mut self, id: &TableId, name: &ChainName) -> Result<(), Refused> {
         let old = std::mem::take(&mut self.chain(id, name)?.rules);
         for rule in &old {
-            self.dropped.extend(rule.chains().map(|chain| (id.clone(), chain.clone())));
             if let Some(uses) = self.uses.get_mut(id) {
                 uses.drop_rule(rule);
             }

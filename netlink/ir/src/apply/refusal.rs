@@ -22,8 +22,8 @@ pub enum Reason {
     /// The kernel would refuse it with this errno.
     #[error("{0}: {1}")]
     Errno(Errno, &'static str),
-    /// A chain is deleted in the transaction that drops its last reference.
-    #[error("is deleted in the transaction that drops its last reference")]
+    /// A chain is deleted in the transaction that drops the last element that led to it.
+    #[error("is deleted in the transaction that drops the last element that led to it")]
     UnsafeChainDelete,
 }
 

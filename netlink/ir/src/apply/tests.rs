@@ -299,7 +299,7 @@ fn the_kernel_refuses_the_same_by_the_same_errno() {
 }
 
 #[test]
-fn a_chain_is_not_deleted_with_its_last_reference() {
+fn a_chain_is_not_deleted_with_the_last_element_that_led_to_it() {
     let v = vmap();
     let mut ruleset = Ruleset::default();
     let element = || Element::of_map(key("1.2.3.4"), goto("a"));
@@ -312,7 +312,7 @@ fn a_chain_is_not_deleted_with_its_last_reference() {
     assert_eq!(refusal.reason, apply::Reason::UnsafeChainDelete);
     assert_eq!(
         refusal.to_string(),
-        "operation 1: chain ip t a: is deleted in the transaction that drops its last reference"
+        "operation 1: chain ip t a: is deleted in the transaction that drops the last element that led to it"
     );
     assert_eq!(ruleset, before);
 
@@ -320,6 +320,14 @@ fn a_chain_is_not_deleted_with_its_last_reference() {
         ruleset.apply(&Transaction { ops: vec![op] }).unwrap();
     }
     assert_eq!(ruleset.tables[&id()].chains.len(), 0);
+
+    // With a rule it may go.
+    ruleset
+        .apply(&Transaction { ops: vec![add_chain("a"), add_chain("b"), add_rule("b", [jump("a")])] })
+        .unwrap();
+    ruleset
+        .apply(&Transaction { ops: vec![flush_chain("b"), delete_chain("a"), delete_chain("b")] })
+        .unwrap();
 
     // A deleted table takes its references with it: what is added after it is new.
     ruleset.apply(&Transaction { ops: vec![add_chain("a"), add(&v, [element()])] }).unwrap();
