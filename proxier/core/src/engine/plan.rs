@@ -32,7 +32,7 @@ pub struct Plan {
     /// Maps to look through before the transaction goes out. The deletions belong into the same transaction.
     pub forget: Vec<ForgetClients>,
     /// Services that this plan looked at.
-    pub services: usize,
+    pub services: Vec<ServiceName>,
     /// Names that the kernel cannot hold; their Service ports are left as they were.
     pub unnameable: Vec<NameError>,
     pub(super) views: Vec<(ServiceName, Vec<(PortKey, ServicePortView)>)>,
@@ -92,7 +92,7 @@ impl Engine {
     fn plan_service(&self, name: &ServiceName, plan: &mut Plan, delta: &mut Delta) {
         let before = self.views_of(name);
         let mut after = self.wanted(name, |key| find(before, key).map(|place| &before[place].1));
-        plan.services += 1;
+        plan.services.push(name.clone());
         if after == before {
             return;
         }
@@ -250,11 +250,11 @@ impl Engine {
         }
         for (name, views) in plan.views {
             let lacking = &mut applied.lacking_local;
-            let count = |views: &[(PortKey, ServicePortView)], lacking: &mut [[u64; 2]; 2], add: bool| {
+            let count = |views: &[(PortKey, ServicePortView)], lacking: &mut [[usize; 2]; 2], add: bool| {
                 for ((_, family), view) in views {
                     for exposure in [Exposure::Internal, Exposure::External] {
                         let cell = &mut lacking[family_index(*family)][exposure as usize];
-                        let lacks = u64::from(view.lacks_local(exposure));
+                        let lacks = usize::from(view.lacks_local(exposure));
                         *cell = if add { *cell + lacks } else { cell.saturating_sub(lacks) };
                     }
                 }
