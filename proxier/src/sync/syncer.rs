@@ -202,16 +202,18 @@ impl Syncer {
         outcome
     }
 
-    /// Deletes chains that fell out of use. A refusal is no error: they are tried again with the next sweep.
-    pub fn sweep(&mut self) -> Result<(), Error> {
+    /// Deletes chains that fell out of use. Says whether there is more to delete, in another sweep.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] when the kernel refuses; the chains are tried again with the next sweep.
+    pub fn sweep(&mut self) -> Result<bool, Error> {
         let transaction = self.engine.sweep();
-        if transaction.is_empty() {
-            return Ok(());
+        if transaction.is_empty() || self.engine.must_adopt() {
+            return Ok(false);
         }
         let generation = self.nft.commit(&transaction, None)?;
         self.generation = Some(generation);
-        self.engine.swept();
-        Ok(())
+        Ok(self.engine.swept())
     }
 
     fn adopt(&mut self) -> Result<Plan, Error> {

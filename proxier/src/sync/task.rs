@@ -166,9 +166,12 @@ impl Task {
         }
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep_at = None;
-            if let Err(error) = self.syncer.sweep() {
-                observer.sweep_failed(&error);
-                self.sweep_at = Some(now + self.sync_period);
+            match self.syncer.sweep() {
+                Ok(more) => self.sweep_at = more.then(|| now + SWEEP_AFTER),
+                Err(error) => {
+                    observer.sweep_failed(&error);
+                    self.sweep_at = Some(now + self.sync_period);
+                }
             }
         }
     }
