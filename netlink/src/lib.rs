@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | [`Nft`] | commits a [`nft_ir::Transaction`] whole or not at all, dumps a table | `NETLINK_NETFILTER`, nf_tables |
 //! | [`Monitor`], [`Notices`] | tells who committed what | multicast group `NFNLGRP_NFTABLES` |
+//! | [`conntrack`] | dumps and deletes flows | `NETLINK_NETFILTER`, ctnetlink |
 //! | [`address`] | the addresses of this host, live | `NETLINK_ROUTE` |
 //! | [`sysctl`] | reads and writes settings | `/proc/sys` |
 //!
@@ -38,6 +39,7 @@
 
 pub mod address;
 mod batch;
+pub mod conntrack;
 mod describe;
 mod error;
 mod nft;

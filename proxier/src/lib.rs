@@ -10,6 +10,7 @@ pub mod health;
 pub mod http_server;
 pub mod logging;
 pub mod metrics;
+pub mod observer;
 pub mod reports;
 pub mod source;
 pub mod sync;

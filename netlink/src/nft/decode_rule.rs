@@ -7,7 +7,7 @@ use super::decode_object::{Reason, comment};
 use super::encode_expr::{IP_CT_DIR_ORIGINAL, IPS_DST_NAT, RTN_LOCAL, port_unreachable};
 use super::encode_plain::{CT_STATE_NEW, INTERFACE_NAME, payload_place, prefix_mask};
 use super::ext::NAT_RANDOM_FULLY;
-use super::layout::{REGISTER, padded_len};
+use super::layout::REGISTER;
 use super::registers;
 use super::userdata::ct_destination;
 use crate::wire::{attribute, attributes, be32, be64, text};
@@ -371,7 +371,7 @@ impl Machine<'_> {
         (0..count)
             .map(|_| match self.registers.get(at) {
                 Some(Some(Load::Field(field))) => {
-                    at += padded_len(*field, self.family) / REGISTER;
+                    at += field.register_len(self.family) / REGISTER;
                     Ok(*field)
                 }
                 other => Err(format!("key of {other:?}")),

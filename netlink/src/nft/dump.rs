@@ -6,9 +6,9 @@ use super::decode_object::{self, Reason};
 use super::decode_rule;
 use super::ext::push_text;
 use super::{Nft, request, settled};
+use crate::Error;
 use crate::socket::Answered;
 use crate::wire::{self, Message, NLM_F_ACK, NLM_F_DUMP};
-use crate::{Error, describe};
 use nft_ir::{Chain, ChainName, Element, Key, Set, SetDecl, SetName, Table, TableId};
 use rustables::sys;
 use std::fmt;
@@ -67,8 +67,7 @@ impl fmt::Display for Foreign {
             ForeignObject::Chain(chain) => write!(f, "chain {chain}"),
             ForeignObject::Set(set) => write!(f, "set {set}"),
             ForeignObject::Element { set, key } => {
-                let key = describe::key(key, &set.spec.key, set.table.family);
-                write!(f, "element {key} of set {}", set.name)
+                write!(f, "element {} of set {}", set.key_text(key), set.name)
             }
         }?;
         write!(f, ": {}", self.reason)
@@ -119,8 +118,7 @@ impl Nft {
         match foreign.into_iter().next() {
             None => Ok(elements),
             Some((key, reason)) => {
-                let key = describe::key(&key, &set.spec.key, set.table.family);
-                Err(Error::Decode { what: format!("{what}: element {key}"), reason })
+                Err(Error::Decode { what: format!("{what}: element {}", set.key_text(&key)), reason })
             }
         }
     }

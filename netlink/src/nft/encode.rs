@@ -2,7 +2,7 @@
 
 use super::encode_element::push_element;
 use super::ext::SetExt;
-use super::layout::{ElementLayout, field_len, wire_len};
+use super::layout::{ElementLayout, wire_len};
 use super::userdata::{self, COMMENT_MAX, DataType};
 use super::{encode_expr, encode_plain};
 use crate::batch::BatchWriter;
@@ -141,7 +141,7 @@ fn describe_size_and_fields<P: Pusher>(
     if concatenated {
         let mut concat = desc.nested_concat();
         for field in &spec.key {
-            concat = concat.nested_elem().push_len(field_len(*field, family) as u32).end_nested();
+            concat = concat.nested_elem().push_len(field.value_len(family) as u32).end_nested();
         }
         desc = concat.end_nested();
     }

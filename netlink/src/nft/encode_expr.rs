@@ -3,7 +3,7 @@
 
 use super::encode::EncodeError;
 use super::ext::{Dynset, ExprListExt, Lookup, NAT_RANDOM_FULLY};
-use super::layout::{REGISTER, key_len, padded_len};
+use super::layout::REGISTER;
 use super::registers::{self, number};
 use super::userdata::ct_destination;
 use super::{encode_plain, encode_plain::payload_place};
@@ -76,7 +76,7 @@ fn push_statement<'a>(
         Statement::Update { set, key, data } => {
             let list = push_key(list, key, family)?;
             // nft gives the datum registers of 16 bytes of its own, behind the key.
-            let behind = (key_len(key, family) / REGISTER).next_multiple_of(4);
+            let behind = (Field::key_len(key, family) / REGISTER).next_multiple_of(4);
             let list = push_fields(list, data, family, behind)?;
             list.push_dynset(&Dynset {
                 set: set.as_str(),
@@ -103,12 +103,12 @@ fn push_fields<'a>(
     family: Family,
     mut index: usize,
 ) -> Result<List<'a>, EncodeError> {
-    if index + key_len(fields, family) / REGISTER > registers::COUNT {
+    if index + Field::key_len(fields, family) / REGISTER > registers::COUNT {
         return Err(EncodeError("key and datum do not fit in the kernel's registers".into()));
     }
     for field in fields {
         list = push_load(list, *field, family, number(index));
-        index += padded_len(*field, family) / REGISTER;
+        index += field.register_len(family) / REGISTER;
     }
     Ok(list)
 }

@@ -1,35 +1,15 @@
-//! Owns how long fields are in registers, keys and data. Knows nothing of where they come from.
+//! Owns how keys and data are laid out for the kernel where that differs from `nft_ir`. Knows nothing of bytes.
 
 use nft_ir::{Family, Field, SetData, SetSpec};
 
 /// Bytes in one 32-bit register; every field of a concatenation begins at one.
 pub(crate) const REGISTER: usize = 4;
 
-/// Bytes of a field, without padding.
-pub(crate) const fn field_len(field: Field, family: Family) -> usize {
-    match field {
-        Field::SourceAddr | Field::DestinationAddr | Field::OriginalDestinationAddr => family.addr_len(),
-        Field::L4Proto => 1,
-        Field::SourcePort | Field::DestinationPort | Field::OriginalDestinationPort => 2,
-        Field::Slot(_) => 4,
-    }
-}
-
-/// Bytes of a field in a concatenation.
-pub(crate) const fn padded_len(field: Field, family: Family) -> usize {
-    field_len(field, family).next_multiple_of(REGISTER)
-}
-
-/// Bytes of a key or datum in `nft_ir`: every field padded.
-pub(crate) fn key_len(fields: &[Field], family: Family) -> usize {
-    fields.iter().map(|field| padded_len(*field, family)).sum()
-}
-
 /// Bytes of a key or datum as the kernel wants it: a lone field is not padded.
 pub(crate) fn wire_len(fields: &[Field], family: Family) -> usize {
     match fields {
-        [field] => field_len(*field, family),
-        fields => key_len(fields, family),
+        [field] => field.value_len(family),
+        fields => Field::key_len(fields, family),
     }
 }
 
@@ -67,8 +47,8 @@ impl ElementLayout {
         };
         let data = match &spec.data {
             SetData::None | SetData::Verdict => None,
-            SetData::Fields(fields) => Some((key_len(fields, family), wire_len(fields, family))),
+            SetData::Fields(fields) => Some((Field::key_len(fields, family), wire_len(fields, family))),
         };
-        Self { key: key_len(&spec.key, family), wire_key: wire_len(&spec.key, family), data, interval }
+        Self { key: Field::key_len(&spec.key, family), wire_key: wire_len(&spec.key, family), data, interval }
     }
 }

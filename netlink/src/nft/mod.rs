@@ -15,10 +15,11 @@ mod monitor;
 mod notices;
 mod probe;
 mod registers;
+#[cfg(test)]
+mod tests;
 mod userdata;
 
 pub use dump::{Foreign, ForeignObject, TableDump};
-pub(crate) use layout::padded_len;
 pub use monitor::{Commit, Monitor, Notice};
 pub use notices::Notices;
 pub use probe::Missing;

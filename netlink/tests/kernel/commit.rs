@@ -287,3 +287,65 @@ fn a_check_changes_nothing_and_nothing_is_missing_here() {
         assert_eq!(nft.tables().unwrap(), []);
     });
 }
+
+#[test]
+fn a_dump_is_of_one_generation() {
+    testns::run(|| {
+        let id = table_id(Family::Ip);
+        let states = [product(Family::Ip), {
+            let mut other = product(Family::Ip);
+            other.chains.values_mut().for_each(|chain| chain.rules.reverse());
+            for set in other.sets.values_mut().filter(|set| !set.decl.spec.flags.interval) {
+                set.elements.clear();
+            }
+            other
+        }];
+        let replace = |table: &Table| {
+            let mut ops = vec![
+                Op::AddTable { table: id.clone(), comment: None },
+                Op::DeleteTable { table: id.clone() },
+            ];
+            ops.extend(program(&id, table).ops);
+            Transaction { ops }
+        };
+        let mut nft = Nft::open().unwrap();
+        nft.commit(&replace(&states[0]), None).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writer = Nft::open().unwrap();
+                let transactions = states.each_ref().map(replace);
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    for transaction in &transactions {
+                        writer.commit(transaction, None).unwrap();
+                        // A dump takes about as long as a commit: leave it a gap now and then.
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let _done = SetOnDrop(&done);
+            let mut whole = 0;
+            for _ in 0..50 {
+                match nft.dump_table(&id) {
+                    Ok(Some(dump)) => {
+                        whole += 1;
+                        assert!(dump.foreign.is_empty() && states.contains(&dump.table), "{dump:#?}");
+                    }
+                    Ok(None) => panic!("there is always a table"),
+                    Err(error) => assert!(matches!(error, Error::Unsettled { .. }), "{error}"),
+                }
+            }
+            println!("{whole} of 50 dumps were whole");
+        });
+        assert!(nft.dump_table(&id).unwrap().is_some());
+    });
+}
+
+/// Ends the other thread also when an assertion fails here.
+struct SetOnDrop<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

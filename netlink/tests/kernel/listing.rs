@@ -3,7 +3,8 @@
 
 use crate::ruleset::{product, program, table_id};
 use netlink::{Nft, testns};
-use nft_ir::{Family, Statement, Table};
+use nft_ir::{Family, Ruleset, Statement, Table};
+use std::collections::BTreeMap;
 
 fn list(family: Family) -> String {
     let listed =
@@ -58,6 +59,29 @@ fn nft_lists_our_tables_as_if_it_had_loaded_them() {
             assert_eq!(dump.foreign, []);
             assert_eq!(dump.table, table);
         });
+    }
+}
+
+#[test]
+fn our_text_our_messages_and_nft_agree() {
+    for family in Family::ALL {
+        let id = table_id(family);
+        let table = loadable(family);
+        let transaction = program(&id, &table);
+        let by_netlink = testns::run(|| {
+            Nft::open().unwrap().commit(&transaction, None).unwrap();
+            list(family)
+        });
+        let ruleset = Ruleset { tables: BTreeMap::from([(id.clone(), table.clone())]) };
+        for text in [ruleset.to_string(), transaction.to_string()] {
+            testns::run(|| {
+                testns::command("nft", &["-f", "-"], &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+                assert_eq!(list(family), by_netlink);
+                let dump = Nft::open().unwrap().dump_table(&id).unwrap().unwrap();
+                assert_eq!(dump.foreign, []);
+                assert_eq!(dump.table, table);
+            });
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod address;
 mod commit;
+mod conntrack;
 mod listing;
 mod monitor;
 mod refusal;

@@ -115,7 +115,10 @@ fn each_refused_operation_names_itself_and_its_element() {
             words[1],
             "delete element ip proxier endpoints: 10.0.0.99 . tcp . 80 . 0: No such file or directory"
         );
-        assert_eq!(words[5], "add rule ip proxier no-such-chain (why not): No such file or directory");
+        assert_eq!(
+            words[5],
+            "add rule ip proxier no-such-chain counter comment \"why not\": No such file or directory"
+        );
         let error = Error::Refused { refusals: found };
         assert!(error.to_string().ends_with("; and 3 more"), "{error}");
         assert!(!error.is_retryable());
@@ -230,5 +233,31 @@ fn what_cannot_be_written_is_not_sent() {
                 other => panic!("{reason}: {other:?}"),
             }
         }
+    });
+}
+
+/// Runs again as nobody: this test in a process of its own, with the variable set.
+#[test]
+fn without_privilege_the_capability_is_named() {
+    const NOBODY: &str = "NETLINK_TEST_AS_NOBODY";
+    if std::env::var_os(NOBODY).is_some() {
+        let mut nft = Nft::open().unwrap();
+        let missing = nft.missing(Family::Ip).unwrap();
+        let words: Vec<_> = missing.iter().map(ToString::to_string).collect();
+        assert_eq!(words, ["nf_tables: Operation not permitted: CAP_NET_ADMIN is needed"]);
+        let error = nft.generation().unwrap_err();
+        assert_eq!(error.to_string(), "generation of the ruleset: Operation not permitted (os error 1)");
+        assert!(netlink::Monitor::open().is_err());
+        return;
+    }
+    testns::run(|| {
+        let this = std::env::current_exe().unwrap();
+        let name = "refusal::without_privilege_the_capability_is_named";
+        let script = format!(
+            "{NOBODY}=1 exec setpriv --inh-caps=-all --bounding-set=-all \
+             --securebits=+noroot,+noroot_locked -- \"$0\" --exact {name}"
+        );
+        let ran = testns::command("sh", &["-c", &script, this.to_str().unwrap()], "").unwrap();
+        assert!(ran.contains("1 passed"), "{ran}");
     });
 }

@@ -6,14 +6,18 @@ use crate::health::{self, Health, ServiceHealthServers};
 use crate::http_server::{self, ListenError};
 use crate::logging::{self, LoggingError, Verbosity};
 use crate::metrics::{self, Debug, Metrics};
+use crate::observer::Observer;
 use crate::reports::Reports;
 use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
 use crate::source::manifests::ManifestsError;
 use crate::source::{Decoder, SourceEvent, api_server, manifests};
+use crate::sync;
 use kube::Client;
+use netlink::address::{AddressError, AddressWatch};
 use nft_ir::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use proxier_core::{Change, DetectLocal, Settings};
+use proxier_core::model::HostAddress;
+use proxier_core::{DetectLocal, Settings};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::Ipv6Addr;
@@ -21,10 +25,13 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 /// How many events of the source may wait to be taken.
 const EVENTS: usize = 64;
+
+/// How long to wait before the addresses of this host are listed again after a failure.
+const ADDRESSES_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long to wait at the end for the cluster to be told why.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -51,6 +58,10 @@ pub enum RunError {
     Signals(std::io::Error),
     #[error("cannot start threads: {0}")]
     Runtime(std::io::Error),
+    #[error(transparent)]
+    Sync(#[from] sync::Error),
+    #[error(transparent)]
+    Addresses(#[from] AddressError),
     #[error("--{0} is not available in this build")]
     Unavailable(&'static str),
     #[error("the source of objects failed: {0}")]
@@ -95,20 +106,30 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         None => Some(config.connection.client().await?),
     };
     let reports = reports(config, &settings, client.clone());
-    let servers = servers(config, &reports, verbosity);
+    let told = reports.events.clone();
+    let servers = servers(config, reports.health.clone(), reports.metrics.clone(), &told, verbosity);
     let (mut source, events) = start_source(config, client);
     reports.events.tell(Notice::starting());
+    info!("node {}", settings.node_name);
+    let options = sync::Options {
+        settings: settings.clone(),
+        min_sync_period: config.min_sync_period,
+        sync_period: config.sync_period,
+    };
+    let (addresses, mut address_watch) = watch_addresses()?;
+    let observer = Box::new(Observer::new(reports, settings));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
         _ = interrupt.recv() => info!("SIGINT: ending; the rules stay"),
         () = config::changed(flags, config, verbosity) => {
             info!("the configuration has changed: ending, to be started with it; the rules stay");
         }
-        () = follow(&settings, &reports, events) => {}
+        ended = sync::run(options, events, addresses, observer) => ended?,
         failed = servers => {
-            reports.events.flush(LAST_WORDS).await;
+            told.flush(LAST_WORDS).await;
             failed?;
         }
+        Some(ended) = address_watch.join_next() => ended??,
         Some(ended) = source.join_next() => ended??,
     }
     Ok(())
@@ -129,22 +150,28 @@ fn reports(config: &Config, settings: &Settings, client: Option<Client>) -> Repo
 }
 
 /// The health and the metrics server. Ends only if one of them cannot listen and that is to be fatal.
-async fn servers(config: &Config, reports: &Reports, verbosity: &Verbosity) -> Result<(), ListenError> {
+async fn servers(
+    config: &Config,
+    health: Health,
+    metrics: Metrics,
+    events: &Events,
+    verbosity: &Verbosity,
+) -> Result<(), ListenError> {
     let hard_fail = config.bind_hard_fail;
     let healthz = async {
         let Some(addr) = config.healthz else { return std::future::pending().await };
-        let router = health::router(reports.health.clone(), reports.metrics.clone());
+        let router = health::router(health, metrics.clone());
         http_server::serve("--healthz-bind-address", addr, router, hard_fail)
             .await
-            .inspect_err(|error| reports.events.tell(Notice::health_server_failed(error)))
+            .inspect_err(|error| events.tell(Notice::health_server_failed(error)))
     };
     let metrics = async {
         let Some(addr) = config.metrics else { return std::future::pending().await };
         let debug = config.profiling.then(|| Debug { verbosity: verbosity.clone() });
-        let router = metrics::router(reports.metrics.clone(), &config.shown, debug);
+        let router = metrics::router(metrics.clone(), &config.shown, debug);
         http_server::serve("--metrics-bind-address", addr, router, hard_fail)
             .await
-            .inspect_err(|error| reports.events.tell(Notice::metrics_server_failed(error)))
+            .inspect_err(|error| events.tell(Notice::metrics_server_failed(error)))
     };
     tokio::try_join!(healthz, metrics).map(|((), ())| ())
 }
@@ -170,27 +197,29 @@ fn start_source(
     (source, events)
 }
 
-/// Tells what the source says.
-async fn follow(settings: &Settings, reports: &Reports, mut events: Receiver<SourceEvent>) {
-    info!("node {}", settings.node_name);
-    while let Some(event) = events.recv().await {
-        match event {
-            SourceEvent::Changes(changes) => {
-                debug!("{} changes", changes.len());
-                for change in changes {
-                    if let Change::Node(node) = change {
-                        reports.health.node(node.as_deref());
+/// Starts to listen for addresses of this host.
+fn watch_addresses() -> Result<(Receiver<Vec<HostAddress>>, JoinSet<Result<(), RunError>>), RunError> {
+    let (sender, addresses) = channel(1);
+    let mut watch = AddressWatch::open()?;
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        loop {
+            match watch.next().await {
+                Ok(all) => {
+                    let all = all.into_iter().map(|host| HostAddress { addr: host.addr, link: host.link });
+                    if sender.send(all.collect()).await.is_err() {
+                        return Ok(());
                     }
                 }
-            }
-            SourceEvent::Synced => info!("the first state is whole"),
-            SourceEvent::Rejected(rejected) => {
-                for rejected in rejected {
-                    tracing::warn!("{rejected}");
+                Err(error @ AddressError::Open(_)) => return Err(error.into()),
+                Err(error) => {
+                    warn!("{error}; trying again");
+                    tokio::time::sleep(ADDRESSES_AGAIN).await;
                 }
             }
         }
-    }
+    });
+    Ok((addresses, task))
 }
 
 fn signals(kind: SignalKind) -> Result<Signal, RunError> {

@@ -51,7 +51,7 @@ struct Applied {
     /// Chains of ports whose affinity went, emptied and waiting to be deleted.
     leftover_chains: BTreeSet<(Family, nft_ir::ChainName)>,
     /// Service ports that lack local endpoints, by family, internal and external.
-    lacking_local: [[u64; 2]; 2],
+    lacking_local: [[usize; 2]; 2],
 }
 
 impl Engine {
@@ -160,7 +160,7 @@ impl Engine {
 
     /// Service ports of a family whose policy for this exposure leaves no endpoint here, although there are some
     /// elsewhere.
-    pub const fn lacking_local(&self, family: Family, exposure: Exposure) -> u64 {
+    pub const fn lacking_local(&self, family: Family, exposure: Exposure) -> usize {
         self.applied.lacking_local[crate::ruleset::family_index(family)][exposure as usize]
     }
 
