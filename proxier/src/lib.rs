@@ -4,6 +4,7 @@
 
 pub mod command;
 pub mod config;
+pub mod conntrack_settings;
 pub mod events;
 mod folder_watch;
 pub mod health;

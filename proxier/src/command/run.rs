@@ -1,6 +1,7 @@
 //! Owns `proxier run`: what is started, in which order, and what ends it; knows nothing of objects or of the kernel.
 
-use crate::config::{self, Action, Config, ConfigError, FileError, Flags};
+use crate::config::{self, Action, Config, ConfigError, Conntrack, FileError, Flags};
+use crate::conntrack_settings::Kernel;
 use crate::events::{Events, Notice};
 use crate::health::{self, Health, ServiceHealthServers};
 use crate::http_server::{self, ListenError};
@@ -35,6 +36,9 @@ const ADDRESSES_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long to wait at the end for the cluster to be told why.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long to wait before looking again for settings that the kernel does not have yet.
+const SETTINGS_AGAIN: Duration = Duration::from_secs(5);
 
 /// Why the program ended.
 #[derive(Debug, thiserror::Error)]
@@ -78,14 +82,18 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
         }
         Action::WriteConfig(path) => return Ok(config.write(path)?),
         Action::CleanUp => return Err(RunError::Unavailable("cleanup")),
-        Action::InitOnly => return Err(RunError::Unavailable("init-only")),
-        Action::Run => {}
+        Action::InitOnly | Action::Run => {}
     }
     let verbosity = logging::start(&config.logging)?;
     for notice in &config.notices {
         info!("{notice}");
     }
     debug!("configuration in force:\n{}", config.to_yaml());
+    let kernel = Kernel::running();
+    let all_applied = kernel.apply(&config.conntrack);
+    if config.action == Action::InitOnly {
+        return Ok(());
+    }
     adjust_oom_score(config.oom_score_adj);
     raise_file_limit();
     // Two threads: one serves packets' rules, the other answers probes while the first is busy.
@@ -94,7 +102,12 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(RunError::Runtime)?
-        .block_on(serve(flags, &config, &verbosity))
+        .block_on(async {
+            if !all_applied {
+                tokio::spawn(apply_later(kernel, config.conntrack.clone()));
+            }
+            serve(flags, &config, &verbosity).await
+        })
 }
 
 async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<(), RunError> {
@@ -108,7 +121,7 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
     let reports = reports(config, &settings, client.clone());
     let told = reports.events.clone();
     let servers = servers(config, reports.health.clone(), reports.metrics.clone(), &told, verbosity);
-    let (mut source, events) = start_source(config, client);
+    let (mut tasks, events) = start_source(config, client);
     reports.events.tell(Notice::starting());
     info!("node {}", settings.node_name);
     let options = sync::Options {
@@ -116,7 +129,7 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         min_sync_period: config.min_sync_period,
         sync_period: config.sync_period,
     };
-    let (addresses, mut address_watch) = watch_addresses()?;
+    let addresses = watch_addresses(&mut tasks)?;
     let observer = Box::new(Observer::new(reports, settings));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
@@ -129,8 +142,7 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
             told.flush(LAST_WORDS).await;
             failed?;
         }
-        Some(ended) = address_watch.join_next() => ended??,
-        Some(ended) = source.join_next() => ended??,
+        Some(ended) = tasks.join_next() => ended??,
     }
     Ok(())
 }
@@ -197,12 +209,23 @@ fn start_source(
     (source, events)
 }
 
+/// Puts the conntrack settings in force when the kernel has them: the first rule that tracks flows loads their module.
+async fn apply_later(kernel: Kernel, settings: Conntrack) {
+    loop {
+        tokio::time::sleep(SETTINGS_AGAIN).await;
+        if kernel.apply(&settings) {
+            return;
+        }
+    }
+}
+
 /// Starts to listen for addresses of this host.
-fn watch_addresses() -> Result<(Receiver<Vec<HostAddress>>, JoinSet<Result<(), RunError>>), RunError> {
+fn watch_addresses(
+    tasks: &mut JoinSet<Result<(), RunError>>,
+) -> Result<Receiver<Vec<HostAddress>>, RunError> {
     let (sender, addresses) = channel(1);
     let mut watch = AddressWatch::open()?;
-    let mut task = JoinSet::new();
-    task.spawn(async move {
+    tasks.spawn(async move {
         loop {
             match watch.next().await {
                 Ok(all) => {
@@ -219,7 +242,7 @@ fn watch_addresses() -> Result<(Receiver<Vec<HostAddress>>, JoinSet<Result<(), R
             }
         }
     });
-    Ok((addresses, task))
+    Ok(addresses)
 }
 
 fn signals(kind: SignalKind) -> Result<Signal, RunError> {

@@ -79,7 +79,8 @@ impl Engine {
         for service in &touched.services {
             self.held.remove(service);
         }
-        self.dirty.services.append(&mut touched.services);
+        // Not `append`, which walks both sets whole.
+        self.dirty.services.extend(touched.services);
         self.dirty.all_services |= touched.all_services;
         self.dirty.skeleton |= touched.skeleton;
     }
@@ -177,7 +178,7 @@ impl Engine {
 
     /// Lets the next plan look at the held Services again.
     pub fn release_held(&mut self) {
-        self.dirty.services.append(&mut self.held);
+        self.dirty.services.extend(std::mem::take(&mut self.held));
     }
 
     fn service(&self, name: &ServiceName) -> Option<&Arc<Service>> {
