@@ -161,13 +161,18 @@ fn serve(settings: Settings, orders: &Receiver<Order>, answers: &Sender<Result<A
                 syncer.sync().map(|report| Answer::Synced(Box::new(report))).map_err(|e| e.to_string())
             }
             Order::NoticeOthers => syncer.notice_others().map(Answer::Noticed).map_err(|e| e.to_string()),
-            Order::Sweep => syncer.sweep().map(|()| Answer::Swept).map_err(|e| e.to_string()),
+            Order::Sweep => sweep(&mut syncer).map(|()| Answer::Swept).map_err(|e| e.to_string()),
             Order::Dump => dump().map(Answer::Dumped).map_err(|e| e.to_string()),
         };
         if answers.send(answer).is_err() {
             return;
         }
     }
+}
+
+fn sweep(syncer: &mut Syncer) -> Result<(), proxier::sync::Error> {
+    while syncer.sweep()? {}
+    Ok(())
 }
 
 /// What the kernel of the calling thread's namespace holds in our tables.

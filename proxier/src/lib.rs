@@ -4,12 +4,14 @@
 
 pub mod command;
 pub mod config;
+pub mod conntrack_settings;
 pub mod events;
 mod folder_watch;
 pub mod health;
 pub mod http_server;
 pub mod logging;
 pub mod metrics;
+pub mod observer;
 pub mod reports;
 pub mod source;
 pub mod sync;

@@ -1,16 +1,17 @@
 //! Owns the start and the exit code of the program; knows nothing of what the commands do.
 #![forbid(unsafe_code)]
 
-use proxier::command::{Command, run};
+use proxier::command::{Command, dump, run};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let Command::Run(flags) = match Command::parse(std::env::args_os()) {
-        Ok(command) => command,
+    let outcome = match Command::parse(std::env::args_os()) {
+        Ok(Command::Run(flags)) => run::run(&flags).map_err(|error| error.to_string()),
+        Ok(Command::Dump(flags)) => dump::run(&flags).map_err(|error| error.to_string()),
         Err(error) => return usage(&error),
     };
-    match run::run(&flags) {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The log may not have begun; and whoever looks at a dead container looks here.

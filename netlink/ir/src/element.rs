@@ -1,6 +1,6 @@
 //! Owns elements of sets and maps in the kernel's own layout. Knows nothing of which set they are in.
 
-use crate::{L4Proto, Verdict};
+use crate::{ChainName, L4Proto, Verdict};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -104,5 +104,12 @@ impl Element {
     pub fn comment(mut self, comment: &str) -> Self {
         self.comment = Some(comment.into());
         self
+    }
+    /// The chain that its verdict leads to.
+    pub const fn chain(&self) -> Option<&ChainName> {
+        match &self.datum {
+            Some(Datum::Verdict(verdict)) => verdict.chain(),
+            Some(Datum::Value(_)) | None => None,
+        }
     }
 }

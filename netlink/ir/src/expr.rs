@@ -172,3 +172,47 @@ impl Rule {
         self
     }
 }
+
+impl Statement {
+    /// The set or map that it refers to.
+    pub const fn set(&self) -> Option<&SetName> {
+        match self {
+            Self::InSet { set, .. } | Self::Update { set, .. } => Some(set),
+            Self::VerdictMap { map, .. } | Self::Dnat { map, .. } => Some(map),
+            Self::Compare(..)
+            | Self::CtStateNew
+            | Self::CtStatus(_)
+            | Self::SetMarkBits(_)
+            | Self::FlipMarkBits(_)
+            | Self::Masquerade
+            | Self::Reject(_)
+            | Self::Counter
+            | Self::Verdict(_) => None,
+        }
+    }
+}
+
+impl Verdict {
+    /// The chain that it leads to.
+    pub const fn chain(&self) -> Option<&ChainName> {
+        match self {
+            Self::Jump(chain) | Self::Goto(chain) => Some(chain),
+            Self::Accept | Self::Drop | Self::Return => None,
+        }
+    }
+}
+
+impl Rule {
+    /// Sets and maps that the rule refers to, as often as it does.
+    pub fn sets(&self) -> impl Iterator<Item = &SetName> {
+        self.statements.iter().filter_map(Statement::set)
+    }
+
+    /// Chains that the rule itself leads to (those of a verdict map are the map's).
+    pub fn chains(&self) -> impl Iterator<Item = &ChainName> {
+        self.statements.iter().filter_map(|statement| match statement {
+            Statement::Verdict(verdict) => verdict.chain(),
+            _ => None,
+        })
+    }
+}

@@ -108,15 +108,15 @@ pub(crate) fn prefix_len(first: IpAddr, last: IpAddr) -> Option<u8> {
         .then(|| width - (128 - host_bits.leading_zeros() as u8))
 }
 
-/// Whether `addr` lies in `prefix`/`len`.
+/// Whether `addr`, its bits beyond `len` cleared, is `prefix`: as the kernel compares. So a prefix with such bits set
+/// matches nothing.
 pub(crate) fn in_prefix(addr: IpAddr, prefix: IpAddr, len: u8) -> bool {
+    let mask = |width: u32| u128::MAX.checked_shl(width.saturating_sub(len.into())).unwrap_or(0);
     match (addr, prefix) {
-        (IpAddr::V4(a), IpAddr::V4(p)) => {
-            (a.to_bits() ^ p.to_bits()).checked_shr(32_u32.saturating_sub(len.into())).unwrap_or(0) == 0
+        (IpAddr::V4(addr), IpAddr::V4(prefix)) => {
+            u128::from(addr.to_bits()) & mask(32) == u128::from(prefix.to_bits())
         }
-        (IpAddr::V6(a), IpAddr::V6(p)) => {
-            (a.to_bits() ^ p.to_bits()).checked_shr(128_u32.saturating_sub(len.into())).unwrap_or(0) == 0
-        }
+        (IpAddr::V6(addr), IpAddr::V6(prefix)) => addr.to_bits() & mask(128) == prefix.to_bits(),
         _ => false,
     }
 }
@@ -153,6 +153,7 @@ mod tests {
             ("11.1.2.3", "0.0.0.0", 0, true),
             ("10.0.0.1", "10.0.0.1", 32, true),
             ("10.0.0.2", "10.0.0.1", 32, false),
+            ("10.1.2.3", "10.0.0.1", 8, false),
             ("fd00::1", "::", 0, true),
             ("fd00::1", "fd00::", 64, true),
             ("10.0.0.1", "::", 0, false),

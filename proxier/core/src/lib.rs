@@ -5,6 +5,7 @@ mod change;
 pub mod engine;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod health;
 pub mod model;
 pub mod policy;
 pub mod ruleset;

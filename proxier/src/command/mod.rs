@@ -1,6 +1,7 @@
 //! Owns the command line as a whole: subcommands, and kube-proxy's ways of writing flags; knows nothing of what the
 //! commands do.
 
+pub mod dump;
 pub mod run;
 
 use crate::config::Flags;
@@ -27,10 +28,12 @@ struct Cli {
 pub enum Command {
     /// Serve Services on this node; takes kube-proxy's flags
     Run(Box<Flags>),
+    /// Print what the kernel holds in our tables, in nft syntax
+    Dump(dump::DumpFlags),
 }
 
 /// Names of the subcommands.
-const COMMANDS: [&str; 1] = ["run"];
+const COMMANDS: [&str; 2] = ["dump", "run"];
 
 /// The name under which kube-proxy's manifests call the program.
 const KUBE_PROXY: &str = "kube-proxy";
@@ -41,8 +44,8 @@ impl Command {
         let mut cli = Cli::command();
         let matches = cli.try_get_matches_from_mut(arguments(args))?;
         let mut command = Cli::from_arg_matches(&matches)?.command;
-        let Self::Run(flags) = &mut command;
-        if let Some((name, matches)) = matches.subcommand()
+        if let Self::Run(flags) = &mut command
+            && let Some((name, matches)) = matches.subcommand()
             && let Some(subcommand) = cli.find_subcommand(name)
         {
             flags.set_given(given(subcommand, matches));

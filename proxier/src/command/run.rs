@@ -1,19 +1,24 @@
 //! Owns `proxier run`: what is started, in which order, and what ends it; knows nothing of objects or of the kernel.
 
-use crate::config::{self, Action, Config, ConfigError, FileError, Flags};
+use crate::config::{self, Action, Config, ConfigError, Conntrack, FileError, Flags};
+use crate::conntrack_settings::Kernel;
 use crate::events::{Events, Notice};
 use crate::health::{self, Health, ServiceHealthServers};
 use crate::http_server::{self, ListenError};
 use crate::logging::{self, LoggingError, Verbosity};
 use crate::metrics::{self, Debug, Metrics};
+use crate::observer::Observer;
 use crate::reports::Reports;
 use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
 use crate::source::manifests::ManifestsError;
 use crate::source::{Decoder, SourceEvent, api_server, manifests};
+use crate::sync;
 use kube::Client;
+use netlink::address::{AddressError, AddressWatch};
 use nft_ir::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use proxier_core::{Change, DetectLocal, Settings};
+use proxier_core::model::HostAddress;
+use proxier_core::{DetectLocal, Settings};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::Ipv6Addr;
@@ -21,13 +26,19 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 /// How many events of the source may wait to be taken.
 const EVENTS: usize = 64;
 
+/// How long to wait before the addresses of this host are listed again after a failure.
+const ADDRESSES_AGAIN: Duration = Duration::from_secs(1);
+
 /// How long to wait at the end for the cluster to be told why.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long to wait before looking again for settings that the kernel does not have yet.
+const SETTINGS_AGAIN: Duration = Duration::from_secs(5);
 
 /// Why the program ended.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +62,10 @@ pub enum RunError {
     Signals(std::io::Error),
     #[error("cannot start threads: {0}")]
     Runtime(std::io::Error),
+    #[error(transparent)]
+    Sync(#[from] sync::Error),
+    #[error(transparent)]
+    Addresses(#[from] AddressError),
     #[error("--{0} is not available in this build")]
     Unavailable(&'static str),
     #[error("the source of objects failed: {0}")]
@@ -67,14 +82,18 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
         }
         Action::WriteConfig(path) => return Ok(config.write(path)?),
         Action::CleanUp => return Err(RunError::Unavailable("cleanup")),
-        Action::InitOnly => return Err(RunError::Unavailable("init-only")),
-        Action::Run => {}
+        Action::InitOnly | Action::Run => {}
     }
     let verbosity = logging::start(&config.logging)?;
     for notice in &config.notices {
         info!("{notice}");
     }
     debug!("configuration in force:\n{}", config.to_yaml());
+    let kernel = Kernel::running();
+    let all_applied = kernel.apply(&config.conntrack);
+    if config.action == Action::InitOnly {
+        return Ok(());
+    }
     adjust_oom_score(config.oom_score_adj);
     raise_file_limit();
     // Two threads: one serves packets' rules, the other answers probes while the first is busy.
@@ -83,7 +102,12 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(RunError::Runtime)?
-        .block_on(serve(flags, &config, &verbosity))
+        .block_on(async {
+            if !all_applied {
+                tokio::spawn(apply_later(kernel, config.conntrack.clone()));
+            }
+            serve(flags, &config, &verbosity).await
+        })
 }
 
 async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<(), RunError> {
@@ -95,21 +119,30 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         None => Some(config.connection.client().await?),
     };
     let reports = reports(config, &settings, client.clone());
-    let servers = servers(config, &reports, verbosity);
-    let (mut source, events) = start_source(config, client);
+    let told = reports.events.clone();
+    let servers = servers(config, reports.health.clone(), reports.metrics.clone(), &told, verbosity);
+    let (mut tasks, events) = start_source(config, client);
     reports.events.tell(Notice::starting());
+    info!("node {}", settings.node_name);
+    let options = sync::Options {
+        settings: settings.clone(),
+        min_sync_period: config.min_sync_period,
+        sync_period: config.sync_period,
+    };
+    let addresses = watch_addresses(&mut tasks)?;
+    let observer = Box::new(Observer::new(reports, settings));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
         _ = interrupt.recv() => info!("SIGINT: ending; the rules stay"),
         () = config::changed(flags, config, verbosity) => {
             info!("the configuration has changed: ending, to be started with it; the rules stay");
         }
-        () = follow(&settings, &reports, events) => {}
+        ended = sync::run(options, events, addresses, observer) => ended?,
         failed = servers => {
-            reports.events.flush(LAST_WORDS).await;
+            told.flush(LAST_WORDS).await;
             failed?;
         }
-        Some(ended) = source.join_next() => ended??,
+        Some(ended) = tasks.join_next() => ended??,
     }
     Ok(())
 }
@@ -129,22 +162,28 @@ fn reports(config: &Config, settings: &Settings, client: Option<Client>) -> Repo
 }
 
 /// The health and the metrics server. Ends only if one of them cannot listen and that is to be fatal.
-async fn servers(config: &Config, reports: &Reports, verbosity: &Verbosity) -> Result<(), ListenError> {
+async fn servers(
+    config: &Config,
+    health: Health,
+    metrics: Metrics,
+    events: &Events,
+    verbosity: &Verbosity,
+) -> Result<(), ListenError> {
     let hard_fail = config.bind_hard_fail;
     let healthz = async {
         let Some(addr) = config.healthz else { return std::future::pending().await };
-        let router = health::router(reports.health.clone(), reports.metrics.clone());
+        let router = health::router(health, metrics.clone());
         http_server::serve("--healthz-bind-address", addr, router, hard_fail)
             .await
-            .inspect_err(|error| reports.events.tell(Notice::health_server_failed(error)))
+            .inspect_err(|error| events.tell(Notice::health_server_failed(error)))
     };
     let metrics = async {
         let Some(addr) = config.metrics else { return std::future::pending().await };
         let debug = config.profiling.then(|| Debug { verbosity: verbosity.clone() });
-        let router = metrics::router(reports.metrics.clone(), &config.shown, debug);
+        let router = metrics::router(metrics.clone(), &config.shown, debug);
         http_server::serve("--metrics-bind-address", addr, router, hard_fail)
             .await
-            .inspect_err(|error| reports.events.tell(Notice::metrics_server_failed(error)))
+            .inspect_err(|error| events.tell(Notice::metrics_server_failed(error)))
     };
     tokio::try_join!(healthz, metrics).map(|((), ())| ())
 }
@@ -170,27 +209,40 @@ fn start_source(
     (source, events)
 }
 
-/// Tells what the source says.
-async fn follow(settings: &Settings, reports: &Reports, mut events: Receiver<SourceEvent>) {
-    info!("node {}", settings.node_name);
-    while let Some(event) = events.recv().await {
-        match event {
-            SourceEvent::Changes(changes) => {
-                debug!("{} changes", changes.len());
-                for change in changes {
-                    if let Change::Node(node) = change {
-                        reports.health.node(node.as_deref());
+/// Puts the conntrack settings in force when the kernel has them: the first rule that tracks flows loads their module.
+async fn apply_later(kernel: Kernel, settings: Conntrack) {
+    loop {
+        tokio::time::sleep(SETTINGS_AGAIN).await;
+        if kernel.apply(&settings) {
+            return;
+        }
+    }
+}
+
+/// Starts to listen for addresses of this host.
+fn watch_addresses(
+    tasks: &mut JoinSet<Result<(), RunError>>,
+) -> Result<Receiver<Vec<HostAddress>>, RunError> {
+    let (sender, addresses) = channel(1);
+    let mut watch = AddressWatch::open()?;
+    tasks.spawn(async move {
+        loop {
+            match watch.next().await {
+                Ok(all) => {
+                    let all = all.into_iter().map(|host| HostAddress { addr: host.addr, link: host.link });
+                    if sender.send(all.collect()).await.is_err() {
+                        return Ok(());
                     }
                 }
-            }
-            SourceEvent::Synced => info!("the first state is whole"),
-            SourceEvent::Rejected(rejected) => {
-                for rejected in rejected {
-                    tracing::warn!("{rejected}");
+                Err(error @ AddressError::Open(_)) => return Err(error.into()),
+                Err(error) => {
+                    warn!("{error}; trying again");
+                    tokio::time::sleep(ADDRESSES_AGAIN).await;
                 }
             }
         }
-    }
+    });
+    Ok(addresses)
 }
 
 fn signals(kind: SignalKind) -> Result<Signal, RunError> {

@@ -13,7 +13,7 @@ const FLAGS: &str = include_str!("testdata/flags.tsv");
 
 fn flags(args: &[&str]) -> Flags {
     let args = ["proxier"].iter().chain(args).map(Into::into);
-    let Command::Run(flags) = Command::parse(args).unwrap();
+    let Command::Run(flags) = Command::parse(args).unwrap() else { panic!("another command") };
     *flags
 }
 

@@ -75,7 +75,9 @@ mod tests {
         let file = dir.path().join("config.conf");
         fs::write(&file, text("mode: nftables")).unwrap();
         let args = ["proxier".to_owned(), format!("--config={}", file.display())];
-        let Command::Run(flags) = Command::parse(args.map(Into::into)).unwrap();
+        let Command::Run(flags) = Command::parse(args.map(Into::into)).unwrap() else {
+            panic!("another command")
+        };
         let config = Config::load(&flags).unwrap();
         let verbosity = Verbosity::new(&config.logging);
         let changed = changed(&flags, &config, &verbosity);

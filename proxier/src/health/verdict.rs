@@ -89,9 +89,12 @@ impl Health {
         }))
     }
 
-    /// A change of this family waits to be synced. The clock runs from the first that does.
+    /// A change of this family waits to be synced. The clock runs from the first that does. Before the first sync nothing
+    /// is late: the proxier is not healthy yet anyway, and a source that takes its time is no reason to restart it.
     pub fn queued(&self, family: Family, now: Moment) {
-        if let Some(state) = self.state().of(family) {
+        if let Some(state) = self.state().of(family)
+            && state.synced.is_some()
+        {
             state.queued.get_or_insert(now.at);
         }
     }
@@ -159,7 +162,9 @@ mod tests {
     #[test]
     fn h01_unhealthy_until_every_family_was_synced() {
         let (health, start) = (Health::new(&Family::ALL, PERIOD, false), Moment::now());
-        assert_eq!((health.verdict(start).live, health.verdict(start).healthy), (true, false));
+        health.queued(Family::Ip, start);
+        let late = health.verdict(later(start, 1000));
+        assert_eq!((late.live, late.healthy), (true, false));
         health.synced(Family::Ip, start);
         assert!(!health.verdict(start).healthy);
         health.synced(Family::Ip6, start);

@@ -2,11 +2,11 @@
 
 use super::take_over;
 use netlink::{ForeignObject, Generation, Monitor, Nft, Notice, Refusal, TableDump};
-use nft_ir::{Family, Op, Rule, SetDecl, Table};
+use nft_ir::{Family, Op, Rule, SetDecl, Table, Transaction};
 use proxier_core::engine::{Engine, ForgetClients, Plan, destination};
 use proxier_core::model::ServiceName;
 use proxier_core::policy::Conflict;
-use proxier_core::ruleset::table_id;
+use proxier_core::ruleset::{family_index, table_id};
 use proxier_core::view::{Destination, Frontend};
 use proxier_core::{Change, Settings};
 use std::collections::BTreeSet;
@@ -39,9 +39,9 @@ pub struct Report {
     /// It started from a dump of the kernel.
     pub full: bool,
     /// Services that were looked at.
-    pub services: usize,
-    /// Elements added and deleted.
-    pub elements: usize,
+    pub services: Vec<ServiceName>,
+    /// Elements added and deleted, by family.
+    pub elements: [u64; 2],
     /// Operations, elements of one set counting as one.
     pub operations: usize,
     /// Frontends newly in conflict.
@@ -61,6 +61,9 @@ pub struct Syncer {
     generation: Option<Generation>,
     take_over: bool,
 }
+
+/// A transaction of so many elements is committed with nobody listening.
+const LARGE: usize = 1000;
 
 /// How often a commit is tried anew when others write at the same time.
 const TRIES: usize = 10;
@@ -143,15 +146,15 @@ impl Syncer {
             let mut plan = if full { self.adopt()? } else { self.engine.plan() };
             self.forget_clients(&mut plan)?;
             report.full |= full;
-            report.services = plan.services;
+            report.services = std::mem::take(&mut plan.services);
             report.unnameable = plan.unnameable.iter().map(ToString::to_string).collect();
             report.operations = plan.transaction.ops.len();
-            report.elements = plan.transaction.element_count();
+            report.elements = elements(&plan.transaction);
             if plan.transaction.is_empty() {
                 self.engine.accept(plan);
                 return Ok(report);
             }
-            match self.nft.commit(&plan.transaction, Some(expected)) {
+            match self.commit(&plan.transaction, expected) {
                 Ok(generation) => {
                     self.generation = Some(generation);
                     self.take_over = false;
@@ -178,16 +181,39 @@ impl Syncer {
         Err(Error::Unsettled(TRIES))
     }
 
-    /// Deletes chains that fell out of use. A refusal is no error: they are tried again with the next sweep.
-    pub fn sweep(&mut self) -> Result<(), Error> {
+    /// Commits. The kernel writes a notice for each element as long as anybody listens, which doubles the time of a large
+    /// transaction: nobody listens meanwhile. Afterwards the generation tells whether anybody else wrote.
+    fn commit(
+        &mut self,
+        transaction: &Transaction,
+        expected: Generation,
+    ) -> Result<Generation, netlink::Error> {
+        if transaction.element_count() < LARGE {
+            return self.nft.commit(transaction, Some(expected));
+        }
+        self.monitor.pause()?;
+        let outcome = self.nft.commit(transaction, Some(expected));
+        let generation = *outcome.as_ref().unwrap_or(&expected);
+        if !self.monitor.resume(&mut self.nft, generation)?.is_empty() && outcome.is_ok() {
+            // Rare, and a dump is cheap beside what was just written.
+            self.engine.forget_kernel();
+            self.generation = None;
+        }
+        outcome
+    }
+
+    /// Deletes chains that fell out of use. Says whether there is more to delete, in another sweep.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] when the kernel refuses; the chains are tried again with the next sweep.
+    pub fn sweep(&mut self) -> Result<bool, Error> {
         let transaction = self.engine.sweep();
-        if transaction.is_empty() {
-            return Ok(());
+        if transaction.is_empty() || self.engine.must_adopt() {
+            return Ok(false);
         }
         let generation = self.nft.commit(&transaction, None)?;
         self.generation = Some(generation);
-        self.engine.swept();
-        Ok(())
+        Ok(self.engine.swept())
     }
 
     fn adopt(&mut self) -> Result<Plan, Error> {
@@ -272,6 +298,17 @@ impl Syncer {
         let frontend = frontend(set.table.family, set.spec.key.first()?, key)?;
         self.engine.owner(&frontend).map(|port| port.service.clone())
     }
+}
+
+/// Elements added and deleted, by family.
+fn elements(transaction: &Transaction) -> [u64; 2] {
+    let mut count = [0; 2];
+    for op in &transaction.ops {
+        if let Op::AddElements { set, elements } | Op::DeleteElements { set, elements } = op {
+            count[family_index(set.table.family)] += elements.len() as u64;
+        }
+    }
+    count
 }
 
 /// Makes a chain with a rule that is not ours differ from what it should be, so that it is written anew. Says `false` when a

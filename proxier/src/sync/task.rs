@@ -22,12 +22,12 @@ pub struct Options {
 
 /// Somebody who reads what the task does: health, metrics, events.
 pub trait Observe: Send {
-    /// Objects came in; `changes` of them. A sync follows.
-    fn queued(&mut self, now: Instant, changes: &[Change]);
-    /// A sync has ended well.
-    fn synced(&mut self, began: Instant, ended: Instant, report: &Report, engine: &Engine);
-    /// A sync has failed.
-    fn failed(&mut self, began: Instant, ended: Instant, error: &Error);
+    /// Objects came in. A sync follows.
+    fn queued(&mut self, changes: &[Change]);
+    /// A sync has ended well after this long.
+    fn synced(&mut self, took: Duration, report: &Report, engine: &Engine);
+    /// A sync has failed after this long.
+    fn failed(&mut self, took: Duration, error: &Error);
     /// Deleting unused chains has failed; it is tried again.
     fn sweep_failed(&mut self, error: &Error);
     /// Somebody else wrote into our tables.
@@ -69,7 +69,10 @@ pub async fn run(
                     task.take(event, &mut *observer);
                 }
             }
-            Some(all) = addresses.recv() => task.syncer.apply(Change::HostAddresses(all)),
+            Some(all) = addresses.recv() => {
+                task.addresses_known = true;
+                task.syncer.apply(Change::HostAddresses(all));
+            }
             ready = monitor.readable() => {
                 if let Ok(mut ready) = ready {
                     ready.clear_ready();
@@ -97,7 +100,9 @@ struct Task {
     sync_period: Duration,
     pace: Pace,
     /// The source has delivered its initial state.
-    ready: bool,
+    source_ready: bool,
+    /// The addresses of this host were listed.
+    addresses_known: bool,
     synced_once: bool,
     retry: Option<(Instant, Duration)>,
     sweep_at: Option<Instant>,
@@ -110,7 +115,8 @@ impl Task {
             syncer: Syncer::new(options.settings)?,
             sync_period: options.sync_period,
             pace: Pace::new(options.min_sync_period),
-            ready: false,
+            source_ready: false,
+            addresses_known: false,
             synced_once: false,
             retry: None,
             sweep_at: None,
@@ -121,12 +127,12 @@ impl Task {
     fn take(&mut self, event: SourceEvent, observer: &mut dyn Observe) {
         match event {
             SourceEvent::Changes(changes) => {
-                observer.queued(Instant::now(), &changes);
+                observer.queued(&changes);
                 for change in changes {
                     self.syncer.apply(change);
                 }
             }
-            SourceEvent::Synced => self.ready = true,
+            SourceEvent::Synced => self.source_ready = true,
             SourceEvent::Rejected(rejected) => {
                 for rejected in rejected {
                     tracing::warn!("{rejected}");
@@ -135,9 +141,14 @@ impl Task {
         }
     }
 
+    /// Whether enough is known to write: else what is right in the kernel would be taken away and put back.
+    const fn is_ready(&self) -> bool {
+        self.source_ready && self.addresses_known
+    }
+
     /// When something is due next, if nothing else happens.
     fn deadline(&self, now: Instant) -> Option<Instant> {
-        let sync = (self.ready && self.syncer.is_wanted()).then(|| {
+        let sync = (self.is_ready() && self.syncer.is_wanted()).then(|| {
             let earliest = self.pace.start(now);
             self.retry.map_or(earliest, |(at, _)| at.max(earliest))
         });
@@ -150,14 +161,17 @@ impl Task {
             self.syncer.release_held();
         }
         let waiting = self.retry.is_some_and(|(at, _)| at > now);
-        if self.ready && self.syncer.is_wanted() && !waiting && self.pace.start(now) <= now {
+        if self.is_ready() && self.syncer.is_wanted() && !waiting && self.pace.start(now) <= now {
             self.sync(now, observer);
         }
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep_at = None;
-            if let Err(error) = self.syncer.sweep() {
-                observer.sweep_failed(&error);
-                self.sweep_at = Some(now + self.sync_period);
+            match self.syncer.sweep() {
+                Ok(more) => self.sweep_at = more.then(|| now + SWEEP_AFTER),
+                Err(error) => {
+                    observer.sweep_failed(&error);
+                    self.sweep_at = Some(now + self.sync_period);
+                }
             }
         }
     }
@@ -175,13 +189,13 @@ impl Task {
                 if !report.held.is_empty() {
                     self.held_again_at = Some(ended + HELD_AGAIN);
                 }
-                observer.synced(began, ended, &report, self.syncer.engine());
+                observer.synced(ended - began, &report, self.syncer.engine());
             }
             Err(error) => {
                 let pause = self.retry.map_or(RETRY_FIRST, |(_, pause)| (pause * 2).min(self.sync_period));
                 tracing::error!("{error}; nothing was written, next try in {pause:?}");
                 self.retry = Some((ended + pause, pause));
-                observer.failed(began, ended, &error);
+                observer.failed(ended - began, &error);
             }
         }
     }
@@ -205,9 +219,9 @@ fn log(report: &Report, took: Duration) {
         tracing::debug!(
             "{} sync of {} Services: {} operations, {} elements, {took:?}",
             if report.full { "full" } else { "partial" },
-            report.services,
+            report.services.len(),
             report.operations,
-            report.elements,
+            report.elements.iter().sum::<u64>(),
         );
     }
 }

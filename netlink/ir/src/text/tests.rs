@@ -207,3 +207,64 @@ fn ct_original_prints_as_nft_1_1_parses_it() {
         "ct original ip6 daddr . meta l4proto . ct original proto-dst vmap @learn"
     );
 }
+
+/// The word of a statement. A new [`Statement`] or [`Value`] does not compile until it stands here.
+fn word(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::Compare(_, Value::Prefix(..)) => "prefix",
+        Statement::Compare(_, Value::L4Proto(_)) => "l4proto",
+        Statement::Compare(_, Value::InputInterface { .. }) => "iifname",
+        Statement::Compare(_, Value::FibLocal(_)) => "fib",
+        Statement::Compare(_, Value::MarkBits(_)) => "mark",
+        Statement::CtStateNew => "ct state",
+        Statement::CtStatus(CtStatus::Dnat) => "ct status",
+        Statement::InSet { .. } => "in set",
+        Statement::VerdictMap { .. } => "vmap",
+        Statement::SetMarkBits(_) => "set mark",
+        Statement::FlipMarkBits(_) => "flip mark",
+        Statement::Dnat { .. } => "dnat",
+        Statement::Masquerade => "masquerade",
+        Statement::Reject(_) => "reject",
+        Statement::Update { .. } => "update",
+        Statement::Counter => "counter",
+        Statement::Verdict(_) => "verdict",
+    }
+}
+
+#[test]
+fn the_worked_example_has_each_word() {
+    let ruleset = worked_example(Family::Ip);
+    let chains = ruleset.tables.values().flat_map(|table| table.chains.values());
+    let words: std::collections::BTreeSet<_> =
+        chains.flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements).map(word).collect();
+    assert_eq!(words.len(), 17, "{words:?}");
+}
+
+#[test]
+fn comparisons_print_both_ways() {
+    let name = |name: &str, wildcard| Value::InputInterface { name: name.into(), wildcard };
+    for (value, eq, ne) in [
+        (
+            Value::Prefix(AddrKind::Source, addr("10.0.0.0"), 8),
+            "ip saddr 10.0.0.0/8",
+            "ip saddr != 10.0.0.0/8",
+        ),
+        (
+            Value::Prefix(AddrKind::Destination, addr("fd00::1"), 128),
+            "ip6 daddr fd00::1",
+            "ip6 daddr != fd00::1",
+        ),
+        (Value::L4Proto(L4Proto::Sctp), "meta l4proto sctp", "meta l4proto != sctp"),
+        (name("cni", true), "iifname \"cni*\"", "iifname != \"cni*\""),
+        (name("cni*", false), "iifname \"cni\\*\"", "iifname != \"cni\\*\""),
+        (Value::FibLocal(AddrKind::Source), "fib saddr type local", "fib saddr type != local"),
+        (
+            Value::MarkBits(0x4000),
+            "meta mark & 0x00004000 == 0x00004000",
+            "meta mark & 0x00004000 != 0x00004000",
+        ),
+    ] {
+        let text = |op| Statement::Compare(op, value.clone()).text(Family::Ip).to_string();
+        assert_eq!([text(Compare::Eq), text(Compare::Ne)], [eq, ne]);
+    }
+}

@@ -58,7 +58,7 @@ impl Engine {
     }
 
     fn adopt_service(&self, name: &ServiceName, known: &Known, plan: &mut Plan, delta: &mut Delta) {
-        plan.services += 1;
+        plan.services.push(name.clone());
         let mut views = self.wanted(name, |_| None);
         if !known.is_empty() {
             let start = previous_views(known, views);

@@ -51,7 +51,7 @@ struct Applied {
     /// Chains of ports whose affinity went, emptied and waiting to be deleted.
     leftover_chains: BTreeSet<(Family, nft_ir::ChainName)>,
     /// Service ports that lack local endpoints, by family, internal and external.
-    lacking_local: [[u64; 2]; 2],
+    lacking_local: [[usize; 2]; 2],
 }
 
 impl Engine {
@@ -79,7 +79,8 @@ impl Engine {
         for service in &touched.services {
             self.held.remove(service);
         }
-        self.dirty.services.append(&mut touched.services);
+        // Not `append`, which walks both sets whole.
+        self.dirty.services.extend(touched.services);
         self.dirty.all_services |= touched.all_services;
         self.dirty.skeleton |= touched.skeleton;
     }
@@ -160,7 +161,7 @@ impl Engine {
 
     /// Service ports of a family whose policy for this exposure leaves no endpoint here, although there are some
     /// elsewhere.
-    pub const fn lacking_local(&self, family: Family, exposure: Exposure) -> u64 {
+    pub const fn lacking_local(&self, family: Family, exposure: Exposure) -> usize {
         self.applied.lacking_local[crate::ruleset::family_index(family)][exposure as usize]
     }
 
@@ -177,7 +178,7 @@ impl Engine {
 
     /// Lets the next plan look at the held Services again.
     pub fn release_held(&mut self) {
-        self.dirty.services.append(&mut self.held);
+        self.dirty.services.extend(std::mem::take(&mut self.held));
     }
 
     fn service(&self, name: &ServiceName) -> Option<&Arc<Service>> {
@@ -185,5 +186,7 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod golden;
 #[cfg(test)]
 mod tests;

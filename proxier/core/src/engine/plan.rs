@@ -32,7 +32,7 @@ pub struct Plan {
     /// Maps to look through before the transaction goes out. The deletions belong into the same transaction.
     pub forget: Vec<ForgetClients>,
     /// Services that this plan looked at.
-    pub services: usize,
+    pub services: Vec<ServiceName>,
     /// Names that the kernel cannot hold; their Service ports are left as they were.
     pub unnameable: Vec<NameError>,
     pub(super) views: Vec<(ServiceName, Vec<(PortKey, ServicePortView)>)>,
@@ -92,7 +92,7 @@ impl Engine {
     fn plan_service(&self, name: &ServiceName, plan: &mut Plan, delta: &mut Delta) {
         let before = self.views_of(name);
         let mut after = self.wanted(name, |key| find(before, key).map(|place| &before[place].1));
-        plan.services += 1;
+        plan.services.push(name.clone());
         if after == before {
             return;
         }
@@ -250,11 +250,11 @@ impl Engine {
         }
         for (name, views) in plan.views {
             let lacking = &mut applied.lacking_local;
-            let count = |views: &[(PortKey, ServicePortView)], lacking: &mut [[u64; 2]; 2], add: bool| {
+            let count = |views: &[(PortKey, ServicePortView)], lacking: &mut [[usize; 2]; 2], add: bool| {
                 for ((_, family), view) in views {
                     for exposure in [Exposure::Internal, Exposure::External] {
                         let cell = &mut lacking[family_index(*family)][exposure as usize];
-                        let lacks = u64::from(view.lacks_local(exposure));
+                        let lacks = usize::from(view.lacks_local(exposure));
                         *cell = if add { *cell + lacks } else { cell.saturating_sub(lacks) };
                     }
                 }
@@ -286,37 +286,40 @@ impl Engine {
     }
 
     /// Deletes chains that fell out of use in an earlier transaction; empty if there is none. Not in the transaction that
-    /// dropped their last reference: before Linux 6.2 the kernel notices only later that a chain is free, and refuses
-    /// (`EBUSY`), which is no error here: it is tried again.
+    /// drops their last reference: before Linux 6.2 the kernel notices only later that a chain is free, and refuses
+    /// (`EBUSY`), which is no error here: it is tried again. A chain that another idle one goes on to is left for the sweep
+    /// after, for the same reason.
     pub fn sweep(&self) -> Transaction {
+        let idle = self.idle_chains().into_iter().map(|(family, chain)| (family, chain.name()));
+        let gone: Vec<(Family, ChainName)> = idle.chain(self.applied.leftover_chains.iter().cloned()).collect();
         let mut transaction = Transaction::default();
-        let idle = self.idle_chains().map(|(family, chain)| (family, chain.name()));
-        let mut gone: Vec<(Family, ChainName)> = idle.collect();
-        // A chain that goes on to another is deleted before it.
-        gone.sort_by_key(|(_, name)| PickChain::from_name(name).is_some_and(|chain| chain.needs().is_none()));
-        for (family, chain) in gone.iter().chain(&self.applied.leftover_chains) {
+        for (family, chain) in &gone {
             transaction.push(Op::FlushChain { table: table_id(*family), chain: chain.clone() });
         }
-        for (family, chain) in gone.into_iter().chain(self.applied.leftover_chains.iter().cloned()) {
+        for (family, chain) in gone {
             transaction.push(Op::DeleteChain { table: table_id(family), chain });
         }
         transaction
     }
 
-    /// The kernel has deleted what [`Self::sweep`] named.
-    pub fn swept(&mut self) {
-        let idle: Vec<_> = self.idle_chains().collect();
-        for key in idle {
+    /// The kernel has deleted what [`Self::sweep`] named. Says whether there is more to sweep.
+    pub fn swept(&mut self) -> bool {
+        for key in self.idle_chains() {
             self.applied.chains.remove(&key);
         }
         self.applied.leftover_chains.clear();
+        !self.idle_chains().is_empty()
     }
 
-    fn idle_chains(&self) -> impl Iterator<Item = (Family, PickChain)> {
-        let in_use = |(family, chain): &(Family, PickChain)| {
-            self.applied.shared.contains_key(&Shared::Chain(*family, *chain))
+    /// Pick chains that nothing goes to, neither a Service nor another pick chain.
+    fn idle_chains(&self) -> Vec<(Family, PickChain)> {
+        let chains = &self.applied.chains;
+        let needed: BTreeSet<(Family, PickChain)> =
+            chains.iter().filter_map(|(family, chain)| Some((*family, chain.needs()?))).collect();
+        let is_idle = |key: &&(Family, PickChain)| {
+            !self.applied.shared.contains_key(&Shared::Chain(key.0, key.1)) && !needed.contains(*key)
         };
-        self.applied.chains.iter().filter(move |key| !in_use(key)).copied()
+        chains.iter().filter(is_idle).copied().collect()
     }
 }
 

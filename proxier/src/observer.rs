@@ -1,0 +1,172 @@
+//! Owns what health and metrics learn from the task that syncs: it turns its steps into their words. Knows nothing of
+//! programming the kernel.
+
+use crate::health::{Listen, Moment, ServiceHealth};
+use crate::metrics::{PolicyKind, SyncKind};
+use crate::reports::Reports;
+use crate::sync::{Error, Observe, Report};
+use nft_ir::Family;
+use proxier_core::engine::Engine;
+use proxier_core::health::health_check;
+use proxier_core::model::ServiceName;
+use proxier_core::policy::node_port_addresses::{ServedOn, served_on};
+use proxier_core::view::Exposure;
+use proxier_core::{Change, Settings};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// Tells health, metrics and the Services' health checks what the task that syncs does.
+#[derive(Debug)]
+pub struct Observer {
+    reports: Reports,
+    settings: Settings,
+    /// Triggers before this were not ours to serve in time.
+    started: Duration,
+    service_changes: usize,
+    endpoint_changes: usize,
+    /// Causes of EndpointSlice changes that are not in the kernel yet, since 1970.
+    triggers: Vec<(Family, Duration)>,
+    /// Health checks by family, in the order of [`Family::ALL`].
+    checks: [BTreeMap<ServiceName, ServiceHealth>; 2],
+    listens: [Option<Listen>; 2],
+    disturbed: bool,
+}
+
+impl Observer {
+    /// An observer that has seen nothing.
+    pub fn new(reports: Reports, settings: Settings) -> Self {
+        Self {
+            reports,
+            settings,
+            started: since_1970(),
+            service_changes: 0,
+            endpoint_changes: 0,
+            triggers: Vec::new(),
+            checks: Default::default(),
+            listens: [None, None],
+            disturbed: false,
+        }
+    }
+
+    fn families(&self) -> impl Iterator<Item = (usize, Family)> + use<> {
+        let families = self.settings.families.clone();
+        Family::ALL.into_iter().enumerate().filter(move |(_, family)| families.contains(family))
+    }
+
+    fn pending(&self) {
+        self.reports.metrics.service_changes_pending(self.service_changes);
+        self.reports.metrics.endpoint_changes_pending(self.endpoint_changes);
+    }
+
+    /// Counts of ready local endpoints, of the Services that the sync looked at.
+    fn publish_checks(&mut self, report: &Report, engine: &Engine) {
+        let cluster = engine.cluster();
+        for (index, family) in self.families() {
+            let served = served_on(
+                &self.settings.node_port_addresses,
+                family,
+                cluster.node(),
+                cluster.host_addresses(),
+            );
+            let listen = match served {
+                ServedOn::Every => Listen::Any,
+                ServedOn::These(addresses) => Listen::On(addresses),
+            };
+            let mut changed = self.listens[index].as_ref() != Some(&listen);
+            let checks = &mut self.checks[index];
+            for name in &report.services {
+                let check = health_check(cluster, &self.settings.node_name, name, family).map(|check| {
+                    ServiceHealth {
+                        service: name.clone(),
+                        port: check.port,
+                        local_endpoints: check.local_endpoints,
+                    }
+                });
+                changed |= checks.get(name) != check.as_ref();
+                match check {
+                    Some(check) => checks.insert(name.clone(), check),
+                    None => checks.remove(name),
+                };
+            }
+            if changed {
+                let all: Vec<ServiceHealth> = checks.values().cloned().collect();
+                self.reports.service_health.publish(family, all, listen.clone());
+                self.listens[index] = Some(listen);
+            }
+        }
+    }
+}
+
+impl Observe for Observer {
+    fn queued(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Service(..) => {
+                    self.service_changes += 1;
+                    self.reports.metrics.service_changes(1);
+                }
+                Change::EndpointSlice(_, slice) => {
+                    self.endpoint_changes += 1;
+                    self.reports.metrics.endpoint_changes(1);
+                    let trigger = slice.as_ref().and_then(|slice| Some((slice.family, slice.trigger_time?)));
+                    self.triggers.extend(trigger.filter(|(_, time)| *time > self.started));
+                }
+                Change::Node(node) => self.reports.health.node(node.as_deref()),
+                Change::ServiceCidr(..) | Change::HostAddresses(_) => {}
+            }
+        }
+        self.pending();
+        for (_, family) in self.families() {
+            self.reports.health.queued(family, Moment::now());
+            self.reports.metrics.queued(family);
+        }
+    }
+
+    fn synced(&mut self, took: Duration, report: &Report, engine: &Engine) {
+        let metrics = &self.reports.metrics;
+        let now = since_1970();
+        for (family, trigger) in self.triggers.drain(..) {
+            metrics.programmed(family, now.saturating_sub(trigger));
+        }
+        for (index, family) in self.families() {
+            let kind = if report.full { SyncKind::Full } else { SyncKind::Partial };
+            metrics.sync_finished(family, took, kind);
+            metrics.synced(family);
+            metrics.elements_written(family, report.elements[index]);
+            if self.disturbed {
+                metrics.repaired(family);
+            }
+            for (policy, exposure) in
+                [(PolicyKind::Internal, Exposure::Internal), (PolicyKind::External, Exposure::External)]
+            {
+                metrics.no_local_endpoints(family, policy, engine.lacking_local(family, exposure));
+            }
+            self.reports.health.synced(family, Moment::now());
+        }
+        self.disturbed = false;
+        (self.service_changes, self.endpoint_changes) = (0, 0);
+        self.pending();
+        self.publish_checks(report, engine);
+    }
+
+    fn failed(&mut self, took: Duration, _error: &Error) {
+        for (_, family) in self.families() {
+            self.reports.metrics.sync_finished(family, took, SyncKind::Full);
+            self.reports.metrics.sync_failed(family);
+        }
+    }
+
+    fn sweep_failed(&mut self, _error: &Error) {
+        for (_, family) in self.families() {
+            self.reports.metrics.cleanup_failed(family);
+        }
+    }
+
+    fn disturbed(&mut self) {
+        self.disturbed = true;
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
