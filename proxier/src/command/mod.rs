@@ -1,6 +1,7 @@
 //! Owns the command line as a whole: subcommands, and kube-proxy's ways of writing flags; knows nothing of what the
 //! commands do.
 
+pub mod cleanup;
 pub mod dump;
 pub mod run;
 
