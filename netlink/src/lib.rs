@@ -52,7 +52,7 @@ mod wire;
 
 pub use error::{Error, Refusal};
 pub use nft::{
-    Commit, Foreign, ForeignObject, ForeignRule, ForeignTable, Generation, Missing, Monitor, Nft, Notice, Notices,
-    Removal, TableDump, encode_len,
+    Commit, Foreign, ForeignObject, ForeignRule, ForeignTable, Generation, Missing, Monitor, Nft, Notice,
+    Notices, Removal, TableDump, encode_len,
 };
 pub use ready::readable;

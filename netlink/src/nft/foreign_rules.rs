@@ -3,10 +3,10 @@
 
 use super::ext::push_text;
 use super::{Generation, Nft, decode_object, request, settled};
+use crate::Error;
 use crate::batch::Batch;
 use crate::socket::Answered;
 use crate::wire::{self, Message, NLM_F_DUMP};
-use crate::Error;
 use nft_ir::{ChainName, Op, TableId, Transaction};
 use rustables::sys;
 use std::fmt;

@@ -1,7 +1,9 @@
 //! Owns `proxier cleanup`, and `--cleanup` of `proxier run`: removes rules and says what could not be removed. Knows nothing
 //! of what rules look like.
 
+use crate::config::Logging;
 use crate::leftovers::{self, Failure, Scope};
+use crate::logging;
 use clap::Args;
 use std::fmt;
 
@@ -31,6 +33,16 @@ impl fmt::Display for CleanupError {
 /// # Errors
 /// [`CleanupError`] with all that could not be removed.
 pub fn run(flags: &CleanupFlags) -> Result<(), CleanupError> {
-    let failures = leftovers::remove(if flags.ours_only { Scope::Ours } else { Scope::All });
+    // Without a log, what is removed is not said; all else is the same.
+    let _ = logging::start(&Logging { json: false, verbosity: 0, vmodule: Vec::new() });
+    remove(if flags.ours_only { Scope::Ours } else { Scope::All })
+}
+
+/// Removes what is asked for, once logging has begun.
+///
+/// # Errors
+/// [`CleanupError`] with all that could not be removed.
+pub fn remove(scope: Scope) -> Result<(), CleanupError> {
+    let failures = leftovers::remove(scope);
     if failures.is_empty() { Ok(()) } else { Err(CleanupError(failures)) }
 }

@@ -29,12 +29,14 @@ struct Cli {
 pub enum Command {
     /// Serve Services on this node; takes kube-proxy's flags
     Run(Box<Flags>),
+    /// Remove this program's rules, and those that kube-proxy left; exit code 1 if some could not be
+    Cleanup(cleanup::CleanupFlags),
     /// Print what the kernel holds in our tables, in nft syntax
     Dump(dump::DumpFlags),
 }
 
 /// Names of the subcommands.
-const COMMANDS: [&str; 2] = ["dump", "run"];
+const COMMANDS: [&str; 3] = ["cleanup", "dump", "run"];
 
 /// The name under which kube-proxy's manifests call the program.
 const KUBE_PROXY: &str = "kube-proxy";

@@ -1,10 +1,12 @@
 //! Owns `proxier run`: what is started, in which order, and what ends it; knows nothing of objects or of the kernel.
 
+use super::cleanup::{self, CleanupError};
 use crate::config::{self, Action, Config, ConfigError, Conntrack, FileError, Flags};
 use crate::conntrack_settings::Kernel;
 use crate::events::{Events, Notice};
 use crate::health::{self, Health, ServiceHealthServers};
 use crate::http_server::{self, ListenError};
+use crate::leftovers::{self, Scope};
 use crate::logging::{self, LoggingError, Verbosity};
 use crate::metrics::{self, Debug, Metrics};
 use crate::observer::Observer;
@@ -25,6 +27,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
@@ -66,8 +69,8 @@ pub enum RunError {
     Sync(#[from] sync::Error),
     #[error(transparent)]
     Addresses(#[from] AddressError),
-    #[error("--{0} is not available in this build")]
-    Unavailable(&'static str),
+    #[error(transparent)]
+    CleanUp(#[from] CleanupError),
     #[error("the source of objects failed: {0}")]
     Source(#[from] tokio::task::JoinError),
 }
@@ -81,14 +84,16 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
             return Ok(());
         }
         Action::WriteConfig(path) => return Ok(config.write(path)?),
-        Action::CleanUp => return Err(RunError::Unavailable("cleanup")),
-        Action::InitOnly | Action::Run => {}
+        Action::CleanUp | Action::InitOnly | Action::Run => {}
     }
     let verbosity = logging::start(&config.logging)?;
     for notice in &config.notices {
         info!("{notice}");
     }
     debug!("configuration in force:\n{}", config.to_yaml());
+    if config.action == Action::CleanUp {
+        return Ok(cleanup::remove(Scope::All)?);
+    }
     let kernel = Kernel::running();
     let all_applied = kernel.apply(&config.conntrack);
     if config.action == Action::InitOnly {
@@ -130,7 +135,9 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         sync_period: config.sync_period,
     };
     let addresses = watch_addresses(&mut tasks)?;
-    let observer = Box::new(Observer::new(reports, settings));
+    let (first_sync, synced) = oneshot::channel();
+    tokio::spawn(take_over(synced));
+    let observer = Box::new(Observer::new(reports, settings).tell_first_sync(first_sync));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
         _ = interrupt.recv() => info!("SIGINT: ending; the rules stay"),
@@ -207,6 +214,18 @@ fn start_source(
         source.spawn(async { Ok(manifests::run(dir, decoder, sender).await?) });
     }
     (source, events)
+}
+
+/// Once our rules are in force, removes those that kube-proxy's modes other than nftables left: never is a packet without.
+async fn take_over(first_sync: oneshot::Receiver<()>) {
+    if first_sync.await.is_err() {
+        return;
+    }
+    let failures =
+        tokio::task::spawn_blocking(|| leftovers::remove(Scope::Iptables)).await.unwrap_or_default();
+    for failure in failures {
+        warn!("kube-proxy's leftovers: {failure}");
+    }
 }
 
 /// Puts the conntrack settings in force when the kernel has them: the first rule that tracks flows loads their module.

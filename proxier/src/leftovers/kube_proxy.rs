@@ -46,11 +46,21 @@ const fn jump(
 }
 
 const JUMPS: [Jump; 13] = [
-    jump("filter", &["INPUT", "FORWARD"], "KUBE-EXTERNAL-SERVICES", "kubernetes externally-visible service portals"),
+    jump(
+        "filter",
+        &["INPUT", "FORWARD"],
+        "KUBE-EXTERNAL-SERVICES",
+        "kubernetes externally-visible service portals",
+    ),
     jump("filter", &["INPUT"], "KUBE-NODEPORTS", "kubernetes health check service ports"),
     jump("filter", &["FORWARD", "OUTPUT"], "KUBE-SERVICES", "kubernetes service portals"),
     jump("filter", &["FORWARD"], "KUBE-FORWARD", "kubernetes forwarding rules"),
-    jump("filter", &["INPUT", "OUTPUT", "FORWARD"], "KUBE-PROXY-FIREWALL", "kubernetes load balancer firewall"),
+    jump(
+        "filter",
+        &["INPUT", "OUTPUT", "FORWARD"],
+        "KUBE-PROXY-FIREWALL",
+        "kubernetes load balancer firewall",
+    ),
     jump("nat", &["OUTPUT", "PREROUTING"], "KUBE-SERVICES", "kubernetes service portals"),
     jump("nat", &["POSTROUTING"], "KUBE-POSTROUTING", "kubernetes postrouting rules"),
     // Those of the IPVS mode that differ.
@@ -155,8 +165,7 @@ mod tests {
             rule("DOCKER", portals, &["DOCKER"]),
         ];
         let found = find("nat", &chains, &rules);
-        let expected =
-            Found { rules: vec![0], chains: vec!["KUBE-SERVICES", "KUBE-SVC-A"], in_use: vec![] };
+        let expected = Found { rules: vec![0], chains: vec!["KUBE-SERVICES", "KUBE-SVC-A"], in_use: vec![] };
         assert_eq!(found, expected);
         assert_eq!(find("mangle", &chains, &[]), Found::default());
     }
@@ -176,11 +185,8 @@ mod tests {
 
     #[test]
     fn a_jump_with_another_comment_is_somebody_elses_and_keeps_its_chain() {
-        let found = find(
-            "nat",
-            &["OUTPUT", "KUBE-SERVICES"],
-            &[rule("OUTPUT", Some("mine"), &["KUBE-SERVICES"])],
-        );
+        let found =
+            find("nat", &["OUTPUT", "KUBE-SERVICES"], &[rule("OUTPUT", Some("mine"), &["KUBE-SERVICES"])]);
         assert_eq!((found.rules.len(), found.chains.len()), (0, 0));
         assert_eq!(found.in_use, [("KUBE-SERVICES", "OUTPUT")]);
     }

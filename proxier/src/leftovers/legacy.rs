@@ -37,7 +37,9 @@ fn remove_rules_of(program: &str, table: &str, failures: &mut Vec<Failure>) -> R
     let saved = match run(&format!("{program}-save"), &["-t", table], "") {
         Ok(saved) => saved,
         Err(Fault::Missing) => {
-            warn!("table {table} is in use, and there is no {program}-save to see whether kube-proxy left rules in it");
+            warn!(
+                "table {table} is in use, and there is no {program}-save to see whether kube-proxy left rules in it"
+            );
             return Ok(());
         }
         Err(Fault::Failed(reason)) => return Err(reason),
@@ -59,26 +61,22 @@ fn remove_rules_of(program: &str, table: &str, failures: &mut Vec<Failure>) -> R
 
 /// What `iptables-restore --noflush` is to be given, and chains of kube-proxy's that others use.
 fn changes(table: &str, saved: &str) -> (String, Vec<(String, String)>) {
-    let chains: Vec<&str> = saved
-        .lines()
-        .filter_map(|line| line.strip_prefix(':')?.split(' ').next())
-        .collect();
-    let added: Vec<(&str, Vec<String>)> = saved
-        .lines()
-        .filter_map(|line| line.strip_prefix("-A "))
-        .map(|rule| (rule, words(rule)))
-        .collect();
+    let chains: Vec<&str> =
+        saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next()).collect();
+    let added: Vec<(&str, Vec<String>)> =
+        saved.lines().filter_map(|line| line.strip_prefix("-A ")).map(|rule| (rule, words(rule))).collect();
     let rules: Vec<RuleView<'_>> = added.iter().map(|(_, words)| view(words)).collect();
     let found = kube_proxy::find(table, &chains, &rules);
-    let in_use =
-        found.in_use.iter().map(|(chain, by)| ((*chain).to_owned(), (*by).to_owned())).collect();
+    let in_use = found.in_use.iter().map(|(chain, by)| ((*chain).to_owned(), (*by).to_owned())).collect();
     if found.rules.is_empty() && found.chains.is_empty() {
         return (String::new(), in_use);
     }
     let mut text = format!("*{table}\n");
     // To name a chain that is there empties it.
     text.extend(found.chains.iter().map(|chain| format!(":{chain} - [0:0]\n")));
-    text.extend(found.rules.iter().filter_map(|index| added.get(*index)).map(|(rule, _)| format!("-D {rule}\n")));
+    text.extend(
+        found.rules.iter().filter_map(|index| added.get(*index)).map(|(rule, _)| format!("-D {rule}\n")),
+    );
     text.extend(found.chains.iter().map(|chain| format!("-X {chain}\n")));
     text.push_str("COMMIT\n");
     (text, in_use)
@@ -192,7 +190,10 @@ COMMIT
 
     #[test]
     fn words_are_those_of_iptables_save() {
-        assert_eq!(words(r#"A -m comment --comment "a \"b\" c" -j X"#), ["A", "-m", "comment", "--comment", "a \"b\" c", "-j", "X"]);
+        assert_eq!(
+            words(r#"A -m comment --comment "a \"b\" c" -j X"#),
+            ["A", "-m", "comment", "--comment", "a \"b\" c", "-j", "X"]
+        );
         assert_eq!(words(r#"--comment """#), ["--comment", ""]);
     }
 }

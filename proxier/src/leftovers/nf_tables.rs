@@ -42,15 +42,21 @@ fn remove_rules_of(nft: &mut Nft, table: &TableId, failures: &mut Vec<Failure>) 
     loop {
         let kernel = nft.foreign_table(table)?;
         let (removal, in_use) = removal(table, &kernel);
-        let outcome =
-            if removal.is_empty() { Ok(kernel.generation) } else { nft.remove(&removal, Some(kernel.generation)) };
+        let outcome = if removal.is_empty() {
+            Ok(kernel.generation)
+        } else {
+            nft.remove(&removal, Some(kernel.generation))
+        };
         match outcome {
             Err(Error::Stale { .. }) if tries < TRIES => tries += 1,
             Err(error) => return Err(error),
             Ok(_) => {
                 if !removal.is_empty() {
                     let (rules, chains) = (removal.rules.len(), removal.chains.len());
-                    info!("removed kube-proxy's {rules} rules and {chains} chains of table {} {}", table.family, table.name);
+                    info!(
+                        "removed kube-proxy's {rules} rules and {chains} chains of table {} {}",
+                        table.family, table.name
+                    );
                 }
                 failures.extend(in_use);
                 return Ok(());
@@ -72,9 +78,10 @@ fn removal(table: &TableId, kernel: &ForeignTable) -> (Removal, Vec<Failure>) {
         .collect();
     let found = kube_proxy::find(table.name.as_str(), &chains, &rules);
     let of = |index: &usize| kernel.rules.get(*index).map(|rule| (rule.chain.clone(), rule.handle));
-    let in_use = found.in_use.iter().map(|(chain, by)| {
-        stays(&format!("table {} {}", table.family, table.name), chain, by)
-    });
+    let in_use = found
+        .in_use
+        .iter()
+        .map(|(chain, by)| stays(&format!("table {} {}", table.family, table.name), chain, by));
     let in_use = in_use.collect();
     let removal = Removal {
         table: table.clone(),
