@@ -9,7 +9,7 @@ use integration::{
 };
 use std::net::SocketAddr;
 
-/// What others have on a node: a CNI's table, a firewall, Docker's and kubelet's rules of iptables.
+/// What others have on a node: a CNI's table, a firewall.
 const STRANGERS: &str = "
 table inet firewall {
     set friends { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
@@ -23,6 +23,7 @@ table ip6 kube-router { chain c { counter drop; }; }
 table ip kube-proxy-mine { chain c { accept; }; }
 ";
 
+/// Docker's and kubelet's rules of iptables. `KUBE-FIREWALL` is kubelet's; kube-proxy makes sure of the same rules.
 const IPTABLES_STRANGERS: &str = "\
 *mangle
 :PREROUTING ACCEPT [0:0]
@@ -44,7 +45,8 @@ COMMIT
 -A FORWARD -m comment --comment \"kubernetes forwarding rules\" -j DOCKER
 -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 -A DOCKER -p tcp -m tcp --dport 2375 -j DROP
--A KUBE-FIREWALL -m comment --comment \"block incoming localnet connections\" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -m mark --mark 0x8000 -j DROP
+-A OUTPUT -j KUBE-FIREWALL
+-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet connections\" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
 COMMIT
 *nat
 :PREROUTING ACCEPT [0:0]
@@ -62,7 +64,8 @@ COMMIT
 
 /// Those that are as good in IPv6.
 fn ip6tables_strangers() -> String {
-    IPTABLES_STRANGERS.replace("-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\n", "")
+    let is_ipv4 = |line: &&str| line.contains("172.17.0.0") || line.contains("127.0.0.0");
+    IPTABLES_STRANGERS.lines().filter(|line| !is_ipv4(line)).map(|line| format!("{line}\n")).collect()
 }
 
 const KUBE_PROXYS: &str = "\
@@ -347,9 +350,7 @@ fn take_over_and_go_back(mode: &str, name: &str, node_port: u16) {
     restore(node, "nft", IPTABLES_STRANGERS, &ip6tables_strangers());
     let before = everything(node);
     let addresses = cluster.service(node_port);
-    // With localhost NodePorts it writes into kubelet's chain, which stays.
-    let settings = "iptables: {localhostNodePorts: false}";
-    let start = || KubeProxy::start_in_mode(mode, node, &cluster.api, settings).expect("kube-proxy");
+    let start = || KubeProxy::start_in_mode(mode, node, &cluster.api, "").expect("kube-proxy");
 
     let mut kube_proxy = start();
     let loads = cluster.load(&addresses);
