@@ -303,14 +303,14 @@ endpoints: [{}]
     }
 
     /// Waits until every address answers, then loads each.
-    fn load(&self, addresses: &[(bool, SocketAddr)]) -> Vec<Load> {
+    fn load(&self, addresses: &[(bool, SocketAddr)]) -> Vec<(SocketAddr, Load)> {
         let start = |(from_outside, to): &(bool, SocketAddr)| {
             let host: &integration::Host = if *from_outside { self.world.client() } else { &self.dialler };
             wait::until(&format!("{to}"), wait::SOON, || {
                 let outcome = host.dials(L4Proto::Tcp, *to);
                 if outcome.by().is_some() { Ok(()) } else { Err(outcome) }
             });
-            LoadPlan::on(*to).established(5).dials_per_second(50).start(host)
+            (*to, LoadPlan::on(*to).established(5).dials_per_second(50).start(host))
         };
         addresses.iter().map(start).collect()
     }
@@ -320,26 +320,16 @@ endpoints: [{}]
     }
 }
 
-/// Waits until each load has made some more connections.
-fn go_on(loads: &[Load]) {
-    for load in loads {
+/// Waits until each load has made some more connections, and none has failed.
+#[track_caller]
+fn go_on(loads: &[(SocketAddr, Load)], while_: &str) {
+    for (to, load) in loads {
         let reached = load.so_far().dials_answered() + 30;
         wait::until("more connections", wait::SOON, || {
             let now = load.so_far();
-            if now.dials_answered() >= reached || !now.is_flawless() {
-                Ok(())
-            } else {
-                Err(format!("{now:?}"))
-            }
+            assert!(now.is_flawless(), "{while_}, to {to}: {now:?}");
+            if now.dials_answered() >= reached { Ok(()) } else { Err(format!("{now:?}")) }
         });
-    }
-}
-
-#[track_caller]
-fn flawless(loads: Vec<Load>) {
-    for load in loads {
-        let report = load.stop();
-        assert!(report.is_flawless(), "{report:?}");
     }
 }
 
@@ -354,7 +344,7 @@ fn take_over_and_go_back(mode: &str, name: &str, node_port: u16) {
 
     let mut kube_proxy = start();
     let loads = cluster.load(&addresses);
-    go_on(&loads);
+    go_on(&loads, "kube-proxy serves");
     kube_proxy.process().terminate();
     drop(kube_proxy);
 
@@ -364,7 +354,7 @@ fn take_over_and_go_back(mode: &str, name: &str, node_port: u16) {
         let text = everything(node);
         if gone(&text) { Ok(()) } else { Err(text) }
     });
-    go_on(&loads);
+    go_on(&loads, "taking over");
     for family in Family::ALL {
         let to = at(of(family, "192.168.77.11", "fd00:77::11"), node_port);
         assert!(cluster.world.client().dials(L4Proto::Tcp, to).by().is_some());
@@ -374,13 +364,13 @@ fn take_over_and_go_back(mode: &str, name: &str, node_port: u16) {
     program.terminate();
     drop(program);
     let mut kube_proxy = start();
-    go_on(&loads);
+    go_on(&loads, "going back");
     let (code, log) = proxier(node, &["cleanup", "--ours-only"]);
     assert_eq!(code, 0, "{log}");
     let text = everything(node);
     assert!(!text.contains("proxier") && !gone(&text), "{text}");
-    go_on(&loads);
-    flawless(loads);
+    go_on(&loads, "kube-proxy serves again");
+    drop(loads);
 
     kube_proxy.process().terminate();
     drop(kube_proxy);
