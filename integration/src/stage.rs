@@ -137,7 +137,7 @@ pub fn refused(from: &Host, proto: L4Proto, to: SocketAddr) {
 }
 
 /// How long a dropped packet is waited for. Longer than any answer in the lab takes, shorter than the first retransmission.
-const PATIENCE: std::time::Duration = std::time::Duration::from_millis(700);
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_millis(700);
 
 /// Asserts that a client hears nothing.
 #[track_caller]

@@ -51,9 +51,9 @@ fn changes() {
     tell("one added: a slot and a verdict", db(&["10.244.2.4@there", "10.244.1.4@here"]));
     tell("one removed: the last slot moves into the hole", db(&["10.244.1.4@here"]));
     tell("the last removed: refused from now on", db(&[]));
-    tell("session affinity: maps and chains of its own", service("web", &["10.96.0.10"])
-        .port("http", L4Proto::Tcp, 80, 30080)
-        .sticky(10_800)
-        .upsert());
+    tell(
+        "session affinity: maps and chains of its own",
+        service("web", &["10.96.0.10"]).port("http", L4Proto::Tcp, 80, 30080).sticky(10_800).upsert(),
+    );
     insta::assert_snapshot!(story);
 }
