@@ -32,7 +32,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     println!(
         "{:>9} {:>9} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>7} {:>6}",
-        "Services", "endpoints", "first sync", "restart", "replaced p50", "p99", "added p50", "removed p50", "chains", "rules"
+        "Services",
+        "endpoints",
+        "first sync",
+        "restart",
+        "replaced p50",
+        "p99",
+        "added p50",
+        "removed p50",
+        "chains",
+        "rules"
     );
     for row in &table {
         println!(
@@ -56,7 +65,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn size(text: &str) -> Result<(usize, usize), Box<dyn Error>> {
-    let (services, endpoints) = text.split_once('x').ok_or_else(|| format!("{text:?} is not SERVICESxENDPOINTS"))?;
+    let (services, endpoints) =
+        text.split_once('x').ok_or_else(|| format!("{text:?} is not SERVICESxENDPOINTS"))?;
     Ok((services.parse()?, endpoints.parse()?))
 }
 
@@ -117,7 +127,8 @@ impl Row {
         }
         let ruleset = integration::proxied::dump().map_err(|error| error.to_string())?;
         let chains = ruleset.tables.values().map(|table| table.chains.len()).sum();
-        let rules = ruleset.tables.values().flat_map(|t| t.chains.values()).map(|chain| chain.rules.len()).sum();
+        let rules =
+            ruleset.tables.values().flat_map(|t| t.chains.values()).map(|chain| chain.rules.len()).sum();
         Ok(Self {
             services,
             endpoints,
@@ -190,7 +201,12 @@ fn cluster(services: usize, endpoints: usize) -> Vec<Change> {
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
             source_ranges: Vec::new(),
-            ports: vec![ServicePort { name: "http".into(), protocol: L4Proto::Tcp, port: PORT, node_port: None }],
+            ports: vec![ServicePort {
+                name: "http".into(),
+                protocol: L4Proto::Tcp,
+                port: PORT,
+                node_port: None,
+            }],
             internal_policy: TrafficPolicy::Cluster,
             external_policy: TrafficPolicy::Cluster,
             affinity: None,

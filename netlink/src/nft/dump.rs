@@ -9,7 +9,7 @@ use super::{Nft, request, settled};
 use crate::Error;
 use crate::socket::Answered;
 use crate::wire::{self, Message, NLM_F_ACK, NLM_F_DUMP};
-use nft_ir::{Chain, ChainName, Element, Key, Set, SetDecl, SetName, Table, TableId};
+use nft_ir::{Chain, ChainName, Element, Key, Set, SetDecl, SetName, Table, TableId, Transaction};
 use rustables::sys;
 use std::fmt;
 use std::sync::Arc;
@@ -112,7 +112,9 @@ impl Nft {
     pub fn dump_table(&mut self, id: &TableId) -> Result<Option<TableDump>, Error> {
         let what = format!("table {} {}", id.family, id.name);
         settled(&what, || {
-            let before = self.generation()?;
+            // An empty batch waits for whoever commits now. The kernel counts the generation up before it is done
+            // with a commit: a policy of drop, for one, reads as accept until the end.
+            let before = self.commit(&Transaction::default(), None)?;
             let dump = self.try_dump_table(id, &what)?;
             Ok(dump.filter(|_| self.generation().is_ok_and(|after| after == before)))
         })

@@ -12,7 +12,6 @@ mod encode_plain;
 mod ext;
 mod layout;
 mod monitor;
-mod notices;
 mod probe;
 mod registers;
 #[cfg(test)]
@@ -21,7 +20,6 @@ mod userdata;
 
 pub use dump::{Foreign, ForeignObject, TableDump};
 pub use monitor::{Commit, Monitor, Notice};
-pub use notices::Notices;
 pub use probe::Missing;
 
 use crate::batch::Batch;

@@ -329,7 +329,13 @@ fn a_dump_is_of_one_generation() {
                 match nft.dump_table(&id) {
                     Ok(Some(dump)) => {
                         whole += 1;
-                        assert!(dump.foreign.is_empty() && states.contains(&dump.table), "{dump:#?}");
+                        let chains = states.each_ref().map(|state| state.chains == dump.table.chains);
+                        let sets = states.each_ref().map(|state| state.sets == dump.table.sets);
+                        let foreign = &dump.foreign;
+                        assert!(
+                            foreign.is_empty() && states.contains(&dump.table),
+                            "chains as in {chains:?}, sets as in {sets:?}, {foreign:#?}"
+                        );
                     }
                     Ok(None) => panic!("there is always a table"),
                     Err(error) => assert!(matches!(error, Error::Unsettled { .. }), "{error}"),

@@ -187,4 +187,6 @@ impl Engine {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

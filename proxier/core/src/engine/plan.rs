@@ -291,7 +291,8 @@ impl Engine {
     /// after, for the same reason.
     pub fn sweep(&self) -> Transaction {
         let idle = self.idle_chains().into_iter().map(|(family, chain)| (family, chain.name()));
-        let gone: Vec<(Family, ChainName)> = idle.chain(self.applied.leftover_chains.iter().cloned()).collect();
+        let gone: Vec<(Family, ChainName)> =
+            idle.chain(self.applied.leftover_chains.iter().cloned()).collect();
         let mut transaction = Transaction::default();
         for (family, chain) in &gone {
             transaction.push(Op::FlushChain { table: table_id(*family), chain: chain.clone() });

@@ -12,13 +12,13 @@ fn settings() -> Settings {
 }
 
 /// An engine and the kernel it writes to, in memory.
-struct World {
-    engine: Engine,
-    kernel: Ruleset,
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) kernel: Ruleset,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut world = Self { engine: Engine::new(settings()), kernel: Ruleset::default() };
         world.apply([node("here", &["192.168.77.11"]), host(&["192.168.77.11"])]);
         world
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Transaction {
+    pub(super) fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Transaction {
         for change in changes {
             self.engine.apply(change);
         }
