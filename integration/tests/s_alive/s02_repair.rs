@@ -22,7 +22,7 @@ table ip stranger {
     map quotas { type ipv4_addr : quota; }
     set names { type ifname . inet_service; flags interval; elements = { \"eth*\" . 80 }; }
     set ids { typeof ct zone; elements = { 7 }; }
-    chain before { type filter hook prerouting priority -450; ip saddr @counted counter; }
+    chain before { type filter hook prerouting priority -450; ip saddr @counted accept; }
     chain services { type nat hook prerouting priority -90; }
     chain odd { meta mark vmap @marks; ct state new limit rate 1/second burst 3 packets log prefix \"odd\"; }
 }
@@ -30,10 +30,10 @@ table inet strangest {
     set vlans { typeof vlan id; elements = { 5 }; }
 }
 table bridge strangest {
-    chain c { type filter hook forward priority 0; ether type ip counter; }
+    chain c { type filter hook forward priority 0; ether type ip accept; }
 }
 table arp strangest {
-    chain c { type filter hook input priority 0; arp operation request counter; }
+    chain c { type filter hook input priority 0; arp operation request accept; }
 }
 table inet proxier {
     map services { type ipv4_addr : verdict; }
@@ -159,7 +159,7 @@ fn s02_edits_of_our_tables_are_repaired_at_once() {
         "add rule ip proxier filter-forward meta mark 0x1234 counter log prefix \"mine\" accept",
         "add chain ip6 proxier filter-forward { policy drop; }",
         "add chain ip proxier evil { type filter hook forward priority 10; policy drop; }",
-        "add chain ip proxier evil { type filter hook ingress device eth0 priority 10; }",
+        "add chain ip proxier evil { type route hook output priority 0; }",
         "add chain ip proxier idle; add rule ip proxier idle drop",
         "add chain ip proxier idle; add rule ip proxier dispatch jump idle",
         "add set ip proxier strange { type ether_addr; }",
