@@ -28,6 +28,21 @@ pub enum Object {
     NoSlice(String),
 }
 
+impl Object {
+    /// As JSON, for a manifest or an API server. Panics for one that is gone: neither has words for that.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let json = match self {
+            Self::Service(object) => serde_json::to_value(object),
+            Self::EndpointSlice(object) => serde_json::to_value(object),
+            Self::Node(object) => serde_json::to_value(object),
+            Self::ServiceCidr(object) => serde_json::to_value(object),
+            Self::NoService(name) | Self::NoSlice(name) => panic!("{name} is gone: there is no such object"),
+        };
+        json.unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+}
+
 fn typed<T: DeserializeOwned>(value: Value) -> Box<T> {
     let text = value.to_string();
     Box::new(serde_json::from_value(value).unwrap_or_else(|error| panic!("{error} in {text}")))

@@ -3,12 +3,14 @@
 
 use crate::objects::{self, Object};
 use crate::proxied::Proxied;
-use crate::{Family, Host, L4Proto, Node, Outcome, World};
+use crate::wait;
+use crate::{Dial, Family, Host, L4Proto, Node, Outcome, World};
 use proxier::sync::Report;
 use proxier_core::model::Cidr;
 use proxier_core::{DetectLocal, Settings};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// A world with a proxier on each node.
 #[derive(Debug)]
@@ -122,6 +124,32 @@ pub fn reaches(from: &Host, proto: L4Proto, to: SocketAddr, who: &[&str]) -> Ans
     answers
 }
 
+/// Waits until exactly these answer a client, and nothing else becomes of its dials. For a proxier that is another process,
+/// which takes its time.
+#[track_caller]
+pub fn comes_to_reach(from: &Host, proto: L4Proto, to: SocketAddr, who: &[&str], deadline: Duration) {
+    let want: BTreeSet<&str> = who.iter().copied().collect();
+    let what = format!("{want:?} to answer {} at {to}/{proto}", from.name());
+    wait::until(&what, deadline, || {
+        let tally = from.dial_many(Dial::new(proto, to).within(GLANCE), 1);
+        if !tally.failed.is_empty() {
+            return Err(format!("{:?}", tally.failed));
+        }
+        let tally = from.dial_many(Dial::new(proto, to).within(PATIENCE), DIALS);
+        let by: BTreeSet<&str> = tally.by.keys().map(String::as_str).collect();
+        if tally.failed.is_empty() && by == want { Ok(()) } else { Err(format!("{tally:?}")) }
+    });
+}
+
+/// Waits until this becomes of a client's dial.
+#[track_caller]
+pub fn comes_to(from: &Host, proto: L4Proto, to: SocketAddr, outcome: &Outcome, deadline: Duration) {
+    wait::until(&format!("{} at {to}/{proto}: {outcome}", from.name()), deadline, || {
+        let seen = from.dial(Dial::new(proto, to).within(GLANCE));
+        if seen == *outcome { Ok(()) } else { Err(seen) }
+    });
+}
+
 /// Asserts who answers a client, and that each saw it come from this address.
 #[track_caller]
 pub fn reaches_seen(from: &Host, proto: L4Proto, to: SocketAddr, who: &[&str], seen_from: IpAddr) {
@@ -137,12 +165,15 @@ pub fn refused(from: &Host, proto: L4Proto, to: SocketAddr) {
 }
 
 /// How long a dropped packet is waited for. Longer than any answer in the lab takes, shorter than the first retransmission.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_millis(700);
+pub const PATIENCE: Duration = Duration::from_millis(700);
+
+/// How long one dial of many may take while something is waited for.
+const GLANCE: Duration = Duration::from_millis(200);
 
 /// Asserts that a client hears nothing.
 #[track_caller]
 pub fn dropped(from: &Host, proto: L4Proto, to: SocketAddr) {
-    let outcome = from.dial(crate::Dial::new(proto, to).within(PATIENCE));
+    let outcome = from.dial(Dial::new(proto, to).within(PATIENCE));
     assert_eq!(outcome, Outcome::TimedOut, "{} dials {to}/{proto}", from.name());
 }
 

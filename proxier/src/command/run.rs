@@ -15,13 +15,13 @@ use crate::source::{Decoder, SourceEvent, api_server, manifests};
 use crate::sync::{self, FlowCleaner};
 use kube::Client;
 use netlink::address::{AddressError, AddressWatch};
+use netlink::{Missing, Nft};
 use nft_ir::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proxier_core::model::HostAddress;
 use proxier_core::{DetectLocal, Settings};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -66,6 +66,10 @@ pub enum RunError {
     Sync(#[from] sync::Error),
     #[error(transparent)]
     Addresses(#[from] AddressError),
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Missing(Vec<Missing>),
+    #[error("nf_tables (Linux 5.13 or newer) cannot be used here: {0}")]
+    Kernel(#[from] netlink::Error),
     #[error("--{0} is not available in this build")]
     Unavailable(&'static str),
     #[error("the source of objects failed: {0}")]
@@ -113,7 +117,9 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
 async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<(), RunError> {
     let mut terminate = signals(SignalKind::terminate())?;
     let mut interrupt = signals(SignalKind::interrupt())?;
-    let settings = config.settings(families());
+    let families = families();
+    look_for_what_is_missing(&families)?;
+    let settings = config.settings(families);
     let client = match config.manifests {
         Some(_) => None,
         None => Some(config.connection.client().await?),
@@ -254,10 +260,37 @@ fn signals(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(RunError::Signals)
 }
 
-/// The families that this kernel speaks. A kernel without IPv6 refuses its sockets.
+/// The families that this host speaks; says once if IPv6 is not among them.
 fn families() -> Vec<Family> {
-    let has_ipv6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    Family::ALL.into_iter().filter(|family| *family == Family::Ip || has_ipv6).collect()
+    let without_ipv6 = match std::fs::read_to_string("/proc/net/if_inet6") {
+        Err(_) => "has no IPv6",
+        Ok(addresses) if addresses.is_empty() && is_ipv6_disabled() => {
+            "has IPv6 disabled (sysctl net.ipv6.conf.all.disable_ipv6)"
+        }
+        Ok(_) => return Family::ALL.to_vec(),
+    };
+    info!("this host {without_ipv6}: serving IPv4 only; start again once that has changed");
+    vec![Family::Ip]
+}
+
+/// No interface has an address, not even the loopback's, and none will get one.
+fn is_ipv6_disabled() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6").is_ok_and(|text| text.trim() == "1")
+}
+
+/// Asks the kernel for all that the rules will need, without leaving anything behind.
+fn look_for_what_is_missing(families: &[Family]) -> Result<(), RunError> {
+    let mut nft = Nft::open()?;
+    let mut missing: Vec<Missing> = Vec::new();
+    for family in families {
+        for one in nft.missing(*family)? {
+            // A missing privilege is the same in both families, and said once.
+            if !missing.iter().any(|other| other.to_string() == one.to_string()) {
+                missing.push(one);
+            }
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(RunError::Missing(missing)) }
 }
 
 /// As upstream, a failure (no privilege) is no reason to stop.
