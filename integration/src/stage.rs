@@ -165,7 +165,7 @@ pub fn refused(from: &Host, proto: L4Proto, to: SocketAddr) {
 }
 
 /// How long a dropped packet is waited for. Longer than any answer in the lab takes, shorter than the first retransmission.
-const PATIENCE: Duration = Duration::from_millis(700);
+pub const PATIENCE: Duration = Duration::from_millis(700);
 
 /// How long one dial of many may take while something is waited for.
 const GLANCE: Duration = Duration::from_millis(200);

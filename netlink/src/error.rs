@@ -57,7 +57,7 @@ pub enum Error {
         tries: usize,
     },
     /// The kernel refused a request that reads. Not retryable, unless `errno` is `ENOMEM` or `EINTR`.
-    #[error("{what}: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("{what}: {}{}", io::Error::from_raw_os_error(*errno), remedy(*errno))]
     Read {
         /// What was asked for.
         what: String,
@@ -100,6 +100,11 @@ impl Error {
     }
 }
 
+/// What would have helped, if it is a privilege.
+const fn remedy(errno: i32) -> &'static str {
+    if errno == nix::errno::Errno::EPERM as i32 { ": CAP_NET_ADMIN is needed" } else { "" }
+}
+
 const EINTR: i32 = nix::errno::Errno::EINTR as i32;
 const ENOMEM: i32 = nix::errno::Errno::ENOMEM as i32;
 const ENOBUFS: i32 = nix::errno::Errno::ENOBUFS as i32;
@@ -124,6 +129,9 @@ impl fmt::Display for Refusal {
         write!(f, "{}: {}", self.object, nix::errno::Errno::from_raw(self.errno).desc())?;
         if let Some(message) = &self.message {
             write!(f, " ({message})")?;
+        }
+        if self.op.is_none() {
+            f.write_str(remedy(self.errno))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! | type | what it does | kernel side |
 //! | --- | --- | --- |
 //! | [`Nft`] | commits a [`nft_ir::Transaction`] whole or not at all, dumps a table | `NETLINK_NETFILTER`, nf_tables |
-//! | [`Monitor`], [`Notices`] | tells who committed what | multicast group `NFNLGRP_NFTABLES` |
+//! | [`Monitor`], [`readable`] | tells who committed what | multicast group `NFNLGRP_NFTABLES` |
 //! | [`conntrack`] | dumps and deletes flows | `NETLINK_NETFILTER`, ctnetlink |
 //! | [`address`] | the addresses of this host, live | `NETLINK_ROUTE` |
 //! | [`sysctl`] | reads and writes settings | `/proc/sys` |
@@ -53,6 +53,6 @@ mod wire;
 pub use error::{Error, Refusal};
 pub use nft::{
     Commit, Foreign, ForeignObject, ForeignRule, ForeignTable, Generation, Missing, Monitor, Nft, Notice,
-    Notices, Removal, TableDump, encode_len,
+    Removal, TableDump, encode_len,
 };
 pub use ready::readable;

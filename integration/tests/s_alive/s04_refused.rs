@@ -127,7 +127,7 @@ fn s04_a_service_that_the_kernel_cannot_hold_costs_itself() {
         comes_to_reach(&client, L4Proto::Tcp, web(family), &["a"], wait::SOON);
     }
     // And without affinity it is like any other.
-    manifests.put("all-but-affinity", &[service(&long, &["10.96.0.50", "fd00:10:96::50"]).tcp(80).object()]);
+    manifests.put("without-affinity", &[service(&long, &["10.96.0.50", "fd00:10:96::50"]).tcp(80).object()]);
     for family in Family::ALL {
         comes_to_reach(
             &client,

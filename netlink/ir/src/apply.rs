@@ -22,7 +22,7 @@ mod undo;
 pub use refusal::{Errno, Reason, Refusal};
 
 use crate::{
-    BaseChain, Chain, ChainName, Element, Key, Op, Ruleset, Set, SetDecl, Table, TableId, Transaction,
+    BaseChain, Chain, ChainName, Element, Field, Key, Op, Ruleset, Set, SetDecl, Table, TableId, Transaction,
 };
 use refusal::{ElementObject, Refused, SetObject, no_chain, no_set, no_table, refused};
 use std::collections::{BTreeMap, BTreeSet};
@@ -262,9 +262,12 @@ impl Run<'_> {
         let same = |old: &Element| {
             old.key_end.as_deref().unwrap_or(&old.key) == element.key_end.as_deref().unwrap_or(&element.key)
         };
+        let object = || ElementObject(decl, &there.decl.key_text(&element.key)).to_string();
+        if element.key.len() != Field::key_len(&there.decl.spec.key, decl.table.family) {
+            return Err(refused(object(), Errno::EINVAL, "its key is of another length"));
+        }
         if !there.elements.get(&element.key).is_some_and(same) {
-            let key = there.decl.key_text(&element.key);
-            return Err(refused(ElementObject(decl, &key), Errno::ENOENT, "is not there"));
+            return Err(refused(object(), Errno::ENOENT, "is not there"));
         }
         deleted.extend(there.elements.remove(&element.key));
         Ok(())

@@ -57,20 +57,33 @@ pub fn table(family: Family, dialect: Dialect) -> impl Strategy<Value = Table> {
     })
 }
 
-/// Any operations, most of which do not fit the ruleset they are applied to.
-pub fn transaction(family: Family) -> impl Strategy<Value = Transaction> {
-    vec(op(family), 0..12).prop_map(|ops| Transaction { ops })
+/// A ruleset, and operations on its table of the family. They are about the sets as they are declared there, but
+/// otherwise need not fit: they add what is there, delete what is not, lead to chains that are missing.
+pub fn ruleset_and_transaction(family: Family) -> impl Strategy<Value = (Ruleset, Transaction)> {
+    let others = objects::SET_NAMES.map(|name| spec_choices().prop_map(move |spec| decl(family, name, spec)));
+    (ruleset(Dialect::Kernel), others).prop_flat_map(move |(ruleset, others)| {
+        let there = ruleset.tables.get(&table_id(family)).map(|table| &table.sets);
+        let decls: Vec<Arc<SetDecl>> = others
+            .into_iter()
+            .map(|other| match there.and_then(|sets| sets.get(&other.name)) {
+                Some(set) => set.decl.clone(),
+                None => Arc::new(other),
+            })
+            .collect();
+        let ops = vec(op(family, decls), 0..12);
+        (Just(ruleset), ops.prop_map(|ops| Transaction { ops }))
+    })
 }
 
-/// One operation on the table of the family.
-pub fn op(family: Family) -> impl Strategy<Value = Op> {
+/// One operation on the table of the family, with these sets (or with one of them declared otherwise).
+fn op(family: Family, decls: Vec<Arc<SetDecl>>) -> impl Strategy<Value = Op> {
     let table = table_id(family);
     let chain_name = || select(KINDS.map(|kind| kind.name).to_vec()).prop_map(ChainName::literal);
-    let any_set = || {
-        (select(objects::SET_NAMES.to_vec()), spec_choices())
-            .prop_map(move |(name, spec)| Arc::new(decl(family, name, spec)))
-    };
-    let with_elements = move || {
+    let pool = decls.clone();
+    let any_set = move || select(pool.clone());
+    let set_otherwise = (any_set(), spec_choices())
+        .prop_map(|(set, spec)| Arc::new(SetDecl { spec, ..SetDecl::clone(&set) }));
+    let with_elements = || {
         any_set().prop_flat_map(|decl| {
             let elements = elements(&decl).prop_map(|map| map.into_values().collect::<Vec<Element>>());
             (Just(decl), elements)
@@ -80,15 +93,12 @@ pub fn op(family: Family) -> impl Strategy<Value = Op> {
         let table = table.clone();
         chain_name().prop_map(move |chain| make(table.clone(), chain))
     };
-    let add_rule = vec(any_set(), 1..3).prop_flat_map(move |decls| {
-        let kind = select(KINDS.to_vec());
-        kind.prop_flat_map(move |kind| {
-            let name = ChainName::literal(kind.name);
-            rules::rule(family, Dialect::Kernel, kind, decls.clone()).prop_map(move |rule| Op::AddRule {
-                table: table_id(family),
-                chain: name.clone(),
-                rule,
-            })
+    let add_rule = select(KINDS.to_vec()).prop_flat_map(move |kind| {
+        let name = ChainName::literal(kind.name);
+        rules::rule(family, Dialect::Kernel, kind, decls.clone()).prop_map(move |rule| Op::AddRule {
+            table: table_id(family),
+            chain: name.clone(),
+            rule,
         })
     });
     let add_chain = select(KINDS.to_vec()).prop_flat_map(move |kind| {
@@ -105,7 +115,8 @@ pub fn op(family: Family) -> impl Strategy<Value = Op> {
         2 => on_chain(|table, chain| Op::FlushChain { table, chain }),
         2 => on_chain(|table, chain| Op::DeleteChain { table, chain }),
         4 => add_rule,
-        4 => any_set().prop_map(|set| Op::AddSet { set }),
+        3 => any_set().prop_map(|set| Op::AddSet { set }),
+        1 => set_otherwise.prop_map(|set| Op::AddSet { set }),
         1 => any_set().prop_map(|set| Op::FlushSet { set }),
         1 => any_set().prop_map(|set| Op::DeleteSet { set }),
         4 => with_elements().prop_map(|(set, elements)| Op::AddElements { set, elements }),

@@ -20,7 +20,7 @@ pub struct TableDump {
     /// All of it that `nft_ir` has words for.
     pub table: Table,
     /// What it has none for: somebody else put it there. A repair replaces each of these by what should be there:
-    /// flushes the chain, deletes the set or the element.
+    /// flushes the chain, deletes the set or the element, makes the table anew.
     pub foreign: Vec<Foreign>,
 }
 
@@ -36,6 +36,8 @@ pub struct Foreign {
 /// Where something foreign is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForeignObject {
+    /// The table itself has flags: nobody's packets meet a dormant table. It has to be made anew.
+    Table,
     /// A rule; the chain is dumped without it.
     Rule {
         /// In which chain.
@@ -61,6 +63,7 @@ pub enum ForeignObject {
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.object {
+            ForeignObject::Table => write!(f, "the table's flags"),
             ForeignObject::Rule { chain, index, handle } => {
                 write!(f, "rule {index} (handle {handle}) of chain {chain}")
             }
@@ -72,6 +75,13 @@ impl fmt::Display for Foreign {
         }?;
         write!(f, ": {}", self.reason)
     }
+}
+
+/// `enum nft_table_flags`, as nft calls them.
+fn table_flags(flags: u32) -> Reason {
+    let names = [(1, "dormant"), (2, "owner"), (4, "persist")];
+    let known = names.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, name)| *name);
+    format!("{flags:#x} {}", known.collect::<Vec<_>>().join(",")).trim_end().to_owned()
 }
 
 impl Nft {
@@ -138,7 +148,11 @@ impl Nft {
         let by_name = |bytes: &mut Vec<u8>| push_text(bytes, sys::NFTA_TABLE_NAME, name);
         let answered = request(&mut self.socket, what, head, by_name, &mut |message| {
             let comment = decode_object::table(message.attributes()).and_then(|(_, comment)| comment);
-            dump = Some(TableDump { table: Table { comment, ..Table::default() }, foreign: Vec::new() });
+            let flags = wire::be32(message.attributes(), sys::NFTA_TABLE_FLAGS).filter(|flags| *flags != 0);
+            let foreign =
+                flags.map(|flags| Foreign { object: ForeignObject::Table, reason: table_flags(flags) });
+            let table = Table { comment, ..Table::default() };
+            dump = Some(TableDump { table, foreign: foreign.into_iter().collect() });
             Ok(())
         })?;
         match (answered, dump) {

@@ -13,7 +13,6 @@ mod ext;
 mod foreign_rules;
 mod layout;
 mod monitor;
-mod notices;
 mod probe;
 mod registers;
 #[cfg(test)]
@@ -23,7 +22,6 @@ mod userdata;
 pub use dump::{Foreign, ForeignObject, TableDump};
 pub use foreign_rules::{ForeignRule, ForeignTable, Removal};
 pub use monitor::{Commit, Monitor, Notice};
-pub use notices::Notices;
 pub use probe::Missing;
 
 use crate::batch::Batch;

@@ -62,8 +62,16 @@ impl Nft {
     /// # Errors
     /// As [`Nft::commit`], but not for what is missing.
     pub fn missing(&mut self, family: Family) -> Result<Vec<Missing>, Error> {
+        let features = features(family);
+        let all = features.iter().flat_map(|(_, transaction)| transaction.ops.iter().cloned());
+        // A kernel takes milliseconds to give up a transaction, and most have everything: all at once, then one by one.
+        match self.check(&Transaction { ops: all.collect() }) {
+            Ok(()) => return Ok(Vec::new()),
+            Err(Error::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let mut missing = Vec::new();
-        for (feature, transaction) in features(family) {
+        for (feature, transaction) in features {
             match self.check(&transaction) {
                 Ok(()) => {}
                 Err(Error::Refused { refusals }) => {
@@ -82,8 +90,17 @@ impl Nft {
     }
 }
 
+/// Each in a table of its own, so that they can be tried together.
 fn features(family: Family) -> Vec<(&'static str, Transaction)> {
-    let id = TableId { family, name: TableName::literal("proxier-probe") };
+    (0..)
+        .map_while(|number| {
+            let name = TableName::from_kernel(&format!("proxier-probe-{number}"));
+            feature_list(TableId { family, name }).into_iter().nth(number)
+        })
+        .collect()
+}
+
+fn feature_list(id: TableId) -> Vec<(&'static str, Transaction)> {
     let chain = || ChainName::literal("c");
     let base =
         |chain_type, hook| BaseChain { chain_type, hook, priority: Priority(0), policy: Verdict::Accept };

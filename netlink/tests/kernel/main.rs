@@ -5,6 +5,7 @@ mod address;
 mod commit;
 mod conntrack;
 mod listing;
+mod model;
 mod monitor;
 mod refusal;
 mod ruleset;

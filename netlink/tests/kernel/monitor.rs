@@ -1,7 +1,7 @@
 //! Owns: every commit is noticed, and whose it was. Knows nothing of what to do about it.
 
 use crate::ruleset::{product, program, table_id};
-use netlink::{Commit, Monitor, Nft, Notice, Notices, testns};
+use netlink::{Commit, Monitor, Nft, Notice, testns};
 use nft_ir::{Family, Op, TableId, TableName, Transaction};
 
 fn commits(monitor: &mut Monitor) -> Vec<Commit> {
@@ -97,9 +97,13 @@ fn a_task_is_woken_by_a_commit() {
         runtime.block_on(async {
             let deadline = std::time::Duration::from_secs(10);
             let mut nft = Nft::open().unwrap();
-            let mut notices = Notices::open().unwrap();
+            let mut monitor = Monitor::open().unwrap();
+            let ready = netlink::readable(&monitor).unwrap();
             for family in Family::ALL {
-                let waiting = async { notices.next().await.unwrap() };
+                let waiting = async {
+                    ready.readable().await.unwrap().clear_ready();
+                    monitor.drain().unwrap()
+                };
                 let committing = async {
                     tokio::task::yield_now().await;
                     let ops = vec![Op::AddTable { table: table_id(family), comment: None }];

@@ -14,16 +14,16 @@ use crate::reports::Reports;
 use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
 use crate::source::manifests::ManifestsError;
 use crate::source::{Decoder, SourceEvent, api_server, manifests};
-use crate::sync;
+use crate::sync::{self, FlowCleaner};
 use kube::Client;
 use netlink::address::{AddressError, AddressWatch};
+use netlink::{Missing, Nft};
 use nft_ir::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proxier_core::model::HostAddress;
 use proxier_core::{DetectLocal, Settings};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -71,6 +71,10 @@ pub enum RunError {
     Addresses(#[from] AddressError),
     #[error(transparent)]
     CleanUp(#[from] CleanupError),
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Missing(Vec<Missing>),
+    #[error("nf_tables (Linux 5.13 or newer) cannot be used here: {0}")]
+    Kernel(#[from] netlink::Error),
     #[error("the source of objects failed: {0}")]
     Source(#[from] tokio::task::JoinError),
 }
@@ -94,6 +98,8 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
     if config.action == Action::CleanUp {
         return Ok(cleanup::remove(Scope::All)?);
     }
+    let families = families();
+    look_for_what_is_missing(&families)?;
     let kernel = Kernel::running();
     let all_applied = kernel.apply(&config.conntrack);
     if config.action == Action::InitOnly {
@@ -111,14 +117,19 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
             if !all_applied {
                 tokio::spawn(apply_later(kernel, config.conntrack.clone()));
             }
-            serve(flags, &config, &verbosity).await
+            serve(flags, &config, families, &verbosity).await
         })
 }
 
-async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<(), RunError> {
+async fn serve(
+    flags: &Flags,
+    config: &Config,
+    families: Vec<Family>,
+    verbosity: &Verbosity,
+) -> Result<(), RunError> {
     let mut terminate = signals(SignalKind::terminate())?;
     let mut interrupt = signals(SignalKind::interrupt())?;
-    let settings = config.settings(families());
+    let settings = config.settings(families);
     let client = match config.manifests {
         Some(_) => None,
         None => Some(config.connection.client().await?),
@@ -137,6 +148,11 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
     let addresses = watch_addresses(&mut tasks)?;
     let (first_sync, synced) = oneshot::channel();
     tokio::spawn(take_over(synced));
+    let metrics = reports.metrics.clone();
+    let flows = FlowCleaner::start(move |cleaned| {
+        metrics.conntrack_reconciled(cleaned.family, cleaned.took, cleaned.deleted as u64);
+    });
+    let flows = flows.map_err(RunError::Runtime)?;
     let observer = Box::new(Observer::new(reports, settings).tell_first_sync(first_sync));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
@@ -144,7 +160,7 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         () = config::changed(flags, config, verbosity) => {
             info!("the configuration has changed: ending, to be started with it; the rules stay");
         }
-        ended = sync::run(options, events, addresses, observer) => ended?,
+        ended = sync::run(options, events, addresses, flows, observer) => ended?,
         failed = servers => {
             told.flush(LAST_WORDS).await;
             failed?;
@@ -206,23 +222,29 @@ fn start_source(
         let needs_pod_cidrs = config.detect_local == DetectLocal::NodeCidr;
         let wanted = Wanted {
             external_ips: config.external_ips,
+            bind_address: config.bind_address,
             ..Wanted::new(config.node_name.clone(), needs_pod_cidrs)
         };
         source.spawn(async { Ok(api_server::run(client, wanted, sender).await?) });
     } else if let Some(dir) = config.manifests.clone() {
-        let decoder = Decoder::new(config.node_name.clone(), config.external_ips);
+        let decoder =
+            Decoder::new(config.node_name.clone(), config.external_ips).bind_address(config.bind_address);
         source.spawn(async { Ok(manifests::run(dir, decoder, sender).await?) });
     }
     (source, events)
 }
 
-/// Once our rules are in force, removes those that kube-proxy's modes other than nftables left: never is a packet without.
+/// Once our rules are in force, removes those that kube-proxy left: no packet meets neither.
+///
+/// Not in the transaction that makes ours, although the kernel would take that: it walks the NAT chains of one hook in turn, and
+/// looks at each which generation of the ruleset is in force. A packet between the two would find ours not there yet, and theirs
+/// gone.
 async fn take_over(first_sync: oneshot::Receiver<()>) {
     if first_sync.await.is_err() {
         return;
     }
     let failures =
-        tokio::task::spawn_blocking(|| leftovers::remove(Scope::Iptables)).await.unwrap_or_default();
+        tokio::task::spawn_blocking(|| leftovers::remove(Scope::KubeProxys)).await.unwrap_or_default();
     for failure in failures {
         warn!("kube-proxy's leftovers: {failure}");
     }
@@ -268,10 +290,37 @@ fn signals(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(RunError::Signals)
 }
 
-/// The families that this kernel speaks. A kernel without IPv6 refuses its sockets.
+/// The families that this host speaks; says once if IPv6 is not among them.
 fn families() -> Vec<Family> {
-    let has_ipv6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    Family::ALL.into_iter().filter(|family| *family == Family::Ip || has_ipv6).collect()
+    let without_ipv6 = match std::fs::read_to_string("/proc/net/if_inet6") {
+        Err(_) => "has no IPv6",
+        Ok(addresses) if addresses.is_empty() && is_ipv6_disabled() => {
+            "has IPv6 disabled (sysctl net.ipv6.conf.all.disable_ipv6)"
+        }
+        Ok(_) => return Family::ALL.to_vec(),
+    };
+    info!("this host {without_ipv6}: serving IPv4 only; start again once that has changed");
+    vec![Family::Ip]
+}
+
+/// No interface has an address, not even the loopback's, and none will get one.
+fn is_ipv6_disabled() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6").is_ok_and(|text| text.trim() == "1")
+}
+
+/// Asks the kernel for all that the rules will need, without leaving anything behind.
+fn look_for_what_is_missing(families: &[Family]) -> Result<(), RunError> {
+    let mut nft = Nft::open()?;
+    let mut missing: Vec<Missing> = Vec::new();
+    for family in families {
+        for one in nft.missing(*family)? {
+            // A missing privilege is the same in both families, and said once.
+            if !missing.iter().any(|other| other.to_string() == one.to_string()) {
+                missing.push(one);
+            }
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(RunError::Missing(missing)) }
 }
 
 /// As upstream, a failure (no privilege) is no reason to stop.

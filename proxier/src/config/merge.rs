@@ -6,9 +6,10 @@ use super::flags::Flags;
 use super::v1alpha1::{KubeProxyConfiguration, VModule};
 
 /// Flags that act beside a file. All others that were given with one are ignored, as upstream.
-const BESIDE_A_FILE: [&str; 16] = [
+const BESIDE_A_FILE: [&str; 17] = [
     "config",
     "manifests",
+    "conntrack-free-syn-sent",
     "hostname-override",
     "master",
     "cleanup",
@@ -138,18 +139,15 @@ const DEFAULT_BIT: i32 = 14;
 pub(super) fn in_force(given: &KubeProxyConfiguration, filled: &KubeProxyConfiguration) -> InForce {
     let nftables = &given.nftables;
     let (all, bit, sync, min) = match given.mode.as_str() {
-        "nftables" => (false, None, filled.nftables.sync_period, filled.nftables.min_sync_period),
+        // Upstream waits a second between syncs unless told otherwise, because each is dear. Ours is not: only a wish counts.
+        "nftables" => (false, None, filled.nftables.sync_period, given.nftables.min_sync_period),
         "ipvs" => {
-            let min = if given.ipvs.min_sync_period.is_zero() {
-                filled.nftables.min_sync_period
-            } else {
-                given.ipvs.min_sync_period
-            };
-            (given.iptables.masquerade_all, given.iptables.masquerade_bit, filled.ipvs.sync_period, min)
+            let (ipvs, min) = (&filled.ipvs, given.ipvs.min_sync_period);
+            (given.iptables.masquerade_all, given.iptables.masquerade_bit, ipvs.sync_period, min)
         }
         _ => {
-            let iptables = &filled.iptables;
-            (iptables.masquerade_all, iptables.masquerade_bit, iptables.sync_period, iptables.min_sync_period)
+            let (iptables, min) = (&filled.iptables, given.iptables.min_sync_period);
+            (iptables.masquerade_all, iptables.masquerade_bit, iptables.sync_period, min)
         }
     };
     InForce {
@@ -182,6 +180,7 @@ pub(super) fn shown(
     }
     let mode = shown.mode.as_str();
     if mode == "nftables" {
+        shown.nftables.min_sync_period = in_force.min_sync_period;
         shown.iptables.masquerade_all = false;
         if shown.node_port_addresses.as_ref().is_none_or(Vec::is_empty) {
             shown.node_port_addresses = Some(vec!["primary".to_owned()]);

@@ -60,10 +60,7 @@ fn what_kubeadm_writes_is_the_defaults() {
     assert_eq!(config.detect_local, DetectLocal::ClusterCidr(vec![Cidr::parse("10.244.0.0/16").unwrap()]));
     assert_eq!(config.conntrack, default.conntrack);
     assert_eq!((config.healthz, config.metrics), (default.healthz, default.metrics));
-    assert_eq!(
-        (config.sync_period, config.min_sync_period),
-        (Duration::from_secs(30), Duration::from_secs(1))
-    );
+    assert_eq!((config.sync_period, config.min_sync_period), (Duration::from_secs(30), Duration::ZERO));
     assert_eq!((config.masquerade_bit, config.oom_score_adj), (14, -999));
     assert_eq!(config.node_port_addresses, [NodePortAddresses::Primary]);
     assert_eq!(config.notices, ["iptables is configured; this proxier always uses nftables"]);
@@ -185,15 +182,15 @@ fn modes_are_taken_in_the_sense_of_nftables() {
             5,
             2,
         ),
-        ("iptables: {masqueradeAll: true, masqueradeBit: 10}", 10, true, 30, 1),
-        ("iptables: {masqueradeBit: 10}\nnftables: {masqueradeBit: 12, syncPeriod: 7s}", 12, false, 7, 1),
-        ("iptables: {masqueradeBit: 10}\nnftables: {masqueradeBit: 14}", 10, false, 30, 1),
+        ("iptables: {masqueradeAll: true, masqueradeBit: 10}", 10, true, 30, 0),
+        ("iptables: {masqueradeBit: 10}\nnftables: {masqueradeBit: 12, syncPeriod: 7s}", 12, false, 7, 0),
+        ("iptables: {masqueradeBit: 10}\nnftables: {masqueradeBit: 14}", 10, false, 30, 0),
         (
             "mode: nftables\niptables: {masqueradeAll: true, masqueradeBit: 10, syncPeriod: 5s}",
             14,
             false,
             30,
-            1,
+            0,
         ),
         (
             "mode: nftables\nnftables: {masqueradeAll: true, masqueradeBit: 0, minSyncPeriod: 3s}",

@@ -44,8 +44,8 @@ pub enum Scope {
     Ours,
     /// Ours, and all that kube-proxy may have left.
     All,
-    /// What kube-proxy's modes other than nftables left; its tables go in our first transaction.
-    Iptables,
+    /// What kube-proxy may have left.
+    KubeProxys,
 }
 
 /// Removes it from the network namespace of the calling thread. Returns what could not be removed.
@@ -53,13 +53,11 @@ pub fn remove(scope: Scope) -> Vec<Failure> {
     let mut failures = Vec::new();
     match Nft::open() {
         Ok(mut nft) => {
-            if scope != Scope::Iptables {
+            if scope != Scope::KubeProxys {
                 nf_tables::delete_tables(&mut nft, OURS, &mut failures);
             }
-            if scope == Scope::All {
-                nf_tables::delete_tables(&mut nft, KUBE_PROXYS, &mut failures);
-            }
             if scope != Scope::Ours {
+                nf_tables::delete_tables(&mut nft, KUBE_PROXYS, &mut failures);
                 nf_tables::remove_rules(&mut nft, &mut failures);
             }
         }

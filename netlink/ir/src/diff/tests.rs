@@ -35,8 +35,7 @@ proptest! {
 
     #[test]
     fn a_refused_transaction_changes_nothing(
-        old in arbitrary::ruleset(Dialect::Kernel),
-        transaction in arbitrary::transaction(Family::Ip),
+        (old, transaction) in arbitrary::ruleset_and_transaction(Family::Ip),
     ) {
         let mut kernel = old.clone();
         if kernel.apply(&transaction).is_err() {
