@@ -35,13 +35,17 @@ fn restart(name: &str, family: Family, serves_while_terminating: bool) -> LoadRe
     let ready = [true, true, false];
     let leaving = [false, serves_while_terminating, true];
     let manifests = Manifests::new();
-    let nodes: Vec<Object> = world.nodes().iter().map(|node| objects::node(node.name(), node.addrs())).collect();
+    let nodes: Vec<Object> =
+        world.nodes().iter().map(|node| objects::node(node.name(), node.addrs())).collect();
     manifests.put("nodes", &nodes);
     manifests.put("web", &[web(family).object()]);
     let put = |pods: &[(&Pod, [bool; 3])]| manifests.put("slices", &[slice_of(pods, family)]);
     put(&[(&old, ready)]);
-    let _programs: Vec<_> =
-        world.nodes().iter().map(|node| ProgramPlan::on(node).manifests(&manifests).start_healthy()).collect();
+    let _programs: Vec<_> = world
+        .nodes()
+        .iter()
+        .map(|node| ProgramPlan::on(node).manifests(&manifests).start_healthy())
+        .collect();
     let client = world.client();
     let checks = [0, 1].map(|node| world.node(node).at(family, HEALTH_CHECK));
     wait::until("the health check of the first node", wait::SOON, || is_healthy(client, checks[0]));
@@ -62,7 +66,9 @@ fn restart(name: &str, family: Family, serves_while_terminating: bool) -> LoadRe
     }
     client.routes_services_via(world.node(1));
     let moved = load.so_far().dials_answered();
-    wait::until("dials by way of the second node", wait::SOON, || load.so_far().dials_answered() > moved + 20);
+    wait::until("dials by way of the second node", wait::SOON, || {
+        load.so_far().dials_answered() > moved + 20
+    });
     // Only now is the old pod gone.
     put(&[(&new, ready)]);
     drop(old_server);

@@ -387,7 +387,8 @@ fn rules_do_not_grow_with_services_endpoints_of_a_number_or_ranges() {
 fn affinity_costs_a_constant_per_service_port_and_nothing_per_endpoint() {
     let world_of = |sticky: usize, endpoints: usize| {
         let mut world = World::new();
-        let endpoints: Vec<String> = (0..endpoints).map(|n| format!("10.244.{}.{}@there", n / 250, n % 250 + 1)).collect();
+        let endpoints: Vec<String> =
+            (0..endpoints).map(|n| format!("10.244.{}.{}@there", n / 250, n % 250 + 1)).collect();
         let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
         for n in 0..sticky {
             let name = format!("s{n}");
@@ -398,7 +399,11 @@ fn affinity_costs_a_constant_per_service_port_and_nothing_per_endpoint() {
         (size(&world), world)
     };
     let ([chains, rules, sets], _) = world_of(1, 2);
-    assert_eq!(world_of(11, 2).0, [chains + 20, rules + 20, sets + 10], "two chains, two rules and a map each");
+    assert_eq!(
+        world_of(11, 2).0,
+        [chains + 20, rules + 20, sets + 10],
+        "two chains, two rules and a map each"
+    );
     let (of_many, mut many) = world_of(1, 1000);
     // A pick chain has one rule more than one for a single endpoint, whatever the number.
     assert_eq!(of_many, [chains, rules, sets]);
