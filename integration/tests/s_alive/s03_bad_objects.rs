@@ -37,15 +37,33 @@ fn rows() -> Vec<Row> {
     let tcp = |port: i64| json!([{ "port": port }]);
     let with = |ip: &str, port: i64| json!({ "clusterIP": ip, "clusterIPs": [ip], "ports": tcp(port) });
     vec![
-        ("no address", bad_service("s1", with("10.96.0.300", 80)), &["Service test/s1: spec.clusterIP", "10.96.0.300"]),
-        ("leading zeros", bad_service("s2", with("010.96.0.20", 80)), &["Service test/s2", "010.96.0.20"]),
-        ("a prefix for an address", bad_service("s3", with("10.96.0.21/32", 80)), &["Service test/s3", "10.96.0.21/32"]),
-        ("port 0", bad_service("s4", with("10.96.0.22", 0)), &["Service test/s4: spec.ports[0].port", "\"0\""]),
+        (
+            "no address",
+            bad_service("s1", with("10.96.0.300", 80)),
+            &["Service test/s1: spec.clusterIP", "10.96.0.300"],
+        ),
+        (
+            "a prefix for an address",
+            bad_service("s3", with("10.96.0.21/32", 80)),
+            &["Service test/s3", "10.96.0.21/32"],
+        ),
+        (
+            "port 0",
+            bad_service("s4", with("10.96.0.22", 0)),
+            &["Service test/s4: spec.ports[0].port", "\"0\""],
+        ),
         ("port 65536", bad_service("s5", with("10.96.0.23", 65536)), &["Service test/s5", "65536"]),
-        ("a negative port", bad_service("s6", with("10.96.0.24", -1)), &["Service test/s6", "-1"]),
+        (
+            "a negative port",
+            bad_service("s6", with("10.96.0.24", -1)),
+            &["Service test/s6: spec.ports[0].port: \"-1\""],
+        ),
         (
             "a protocol that there is not",
-            bad_service("s7", json!({ "clusterIP": "10.96.0.25", "ports": [{ "port": 80, "protocol": "DCCP" }] })),
+            bad_service(
+                "s7",
+                json!({ "clusterIP": "10.96.0.25", "ports": [{ "port": 80, "protocol": "DCCP" }] }),
+            ),
             &["Service test/s7", "DCCP"],
         ),
         (
@@ -66,44 +84,86 @@ fn rows() -> Vec<Row> {
                 }),
             ),
             &[
-                "Service test/s9: spec.externalIPs[0]", "Service test/s9: spec.externalIPs[1]",
-                "Service test/s9: spec.externalIPs[2]", "Service test/s9: spec.externalIPs[3]",
-                "Service test/s9: spec.externalIPs[4]", "Service test/s9: spec.externalIPs[5]",
+                "Service test/s9: spec.externalIPs[0]",
+                "Service test/s9: spec.externalIPs[1]",
+                "Service test/s9: spec.externalIPs[2]",
+                "Service test/s9: spec.externalIPs[3]",
+                "Service test/s9: spec.externalIPs[4]",
+                "Service test/s9: spec.externalIPs[5]",
             ],
         ),
         ("no name", bad_service("", with("10.96.0.28", 80)), &["Service test/: metadata.name"]),
-        ("a policy that there is not", {
-            let mut spec = with("10.96.0.29", 80);
-            spec["internalTrafficPolicy"] = "Nearest".into();
-            bad_service("s10", spec)
-        }, &["Service test/s10: spec.internalTrafficPolicy", "Nearest"]),
-        ("a week of affinity", {
-            let mut spec = with("10.96.0.30", 80);
-            spec["sessionAffinity"] = "ClientIP".into();
-            spec["sessionAffinityConfig"] = json!({ "clientIP": { "timeoutSeconds": 604_800 } });
-            bad_service("s11", spec)
-        }, &["Service test/s11: spec.sessionAffinityConfig", "604800"]),
-        ("ranges that are none", {
-            let mut spec = with("10.96.0.31", 80);
-            spec["loadBalancerSourceRanges"] = json!(["192.168.77.0/33", "here"]);
-            bad_service("s12", spec)
-        }, &["Service test/s12: spec.loadBalancerSourceRanges[0]", "Service test/s12: spec.loadBalancerSourceRanges[1]"]),
-        ("no address at all", bad_service("s13", json!({ "ports": tcp(80) })), &["Service test/s13: spec.clusterIP"]),
-        ("a port in words", bad_service("s14", json!({ "clusterIP": "10.96.0.32", "ports": [{ "port": "eighty" }] })), &[
-            "s14", "eighty",
-        ]),
+        (
+            "a policy that there is not",
+            {
+                let mut spec = with("10.96.0.29", 80);
+                spec["internalTrafficPolicy"] = "Nearest".into();
+                bad_service("s10", spec)
+            },
+            &["Service test/s10: spec.internalTrafficPolicy", "Nearest"],
+        ),
+        (
+            "a week of affinity",
+            {
+                let mut spec = with("10.96.0.30", 80);
+                spec["sessionAffinity"] = "ClientIP".into();
+                spec["sessionAffinityConfig"] = json!({ "clientIP": { "timeoutSeconds": 604_800 } });
+                bad_service("s11", spec)
+            },
+            &["Service test/s11: spec.sessionAffinityConfig", "604800"],
+        ),
+        (
+            "ranges that are none",
+            {
+                let mut spec = with("10.96.0.31", 80);
+                spec["loadBalancerSourceRanges"] = json!(["192.168.77.0/33", "here"]);
+                bad_service("s12", spec)
+            },
+            &[
+                "Service test/s12: spec.loadBalancerSourceRanges[0]",
+                "Service test/s12: spec.loadBalancerSourceRanges[1]",
+            ],
+        ),
+        (
+            "no address at all",
+            bad_service("s13", json!({ "ports": tcp(80) })),
+            &["Service test/s13: spec.clusterIP"],
+        ),
+        (
+            "a port in words",
+            bad_service("s14", json!({ "clusterIP": "10.96.0.32", "ports": [{ "port": "eighty" }] })),
+            &["s14", "eighty"],
+        ),
         ("a spec that is a list", bad_service("s15", json!([])), &["s15"]),
-        ("loopback, link-local, nowhere", bad_slice("e1", endpoints(&["127.0.0.1", "169.254.0.1", "0.0.0.0"])), &[
-            "EndpointSlice test/e1: endpoints[0]", "EndpointSlice test/e1: endpoints[1]",
-            "EndpointSlice test/e1: endpoints[2]",
-        ]),
-        ("leading zeros in an endpoint", bad_slice("e2", endpoints(&["010.244.1.9"])), &["EndpointSlice test/e2", "010.244.1.9"]),
-        ("the other family's endpoint", bad_slice("e3", endpoints(&["fd00:10:244:1::9"])), &["EndpointSlice test/e3"]),
-        ("an endpoint without address", bad_slice("e4", json!({ "endpoints": [{ "addresses": [] }] })), &["EndpointSlice test/e4"]),
-        ("an endpoint port beyond all ports", bad_slice("e5", json!({ "ports": [{ "name": "", "port": 65536 }] })), &[
-            "EndpointSlice test/e5: ports[0].port", "65536",
-        ]),
-        ("a family that there is not", bad_slice("e6", json!({ "addressType": "IPX" })), &["EndpointSlice test/e6: addressType", "IPX"]),
+        (
+            "loopback, link-local, nowhere",
+            bad_slice("e1", endpoints(&["127.0.0.1", "169.254.0.1", "0.0.0.0"])),
+            &[
+                "EndpointSlice test/e1: endpoints[0]",
+                "EndpointSlice test/e1: endpoints[1]",
+                "EndpointSlice test/e1: endpoints[2]",
+            ],
+        ),
+        (
+            "the other family's endpoint",
+            bad_slice("e3", endpoints(&["fd00:10:244:1::9"])),
+            &["EndpointSlice test/e3"],
+        ),
+        (
+            "an endpoint without address",
+            bad_slice("e4", json!({ "endpoints": [{ "addresses": [] }] })),
+            &["EndpointSlice test/e4"],
+        ),
+        (
+            "an endpoint port beyond all ports",
+            bad_slice("e5", json!({ "ports": [{ "name": "", "port": 65536 }] })),
+            &["EndpointSlice test/e5: ports[0].port", "65536"],
+        ),
+        (
+            "a family that there is not",
+            bad_slice("e6", json!({ "addressType": "IPX" })),
+            &["EndpointSlice test/e6: addressType", "IPX"],
+        ),
         ("endpoints that are a word", bad_slice("e7", json!({ "endpoints": "all" })), &["e7"]),
         (
             "a prefix of no family",
@@ -153,6 +213,15 @@ fn s03_a_bad_object_costs_itself_and_is_named_in_the_log() {
     for n in [26_u8, 27, 29, 30, 31] {
         refused(&client, L4Proto::Tcp, at(&format!("10.96.0.{n}"), 80));
     }
+    // Leading zeros are read as the API server reads them: decimal.
+    let zeros: Vec<String> =
+        a.addr(Family::Ip).to_string().split('.').map(|part| format!("{part:0>3}")).collect();
+    let mut endpoint = bad_slice("zeros", endpoints(&[&zeros.join(".")]));
+    endpoint["metadata"]["labels"]["kubernetes.io/service-name"] = "zeros".into();
+    let ports = json!([{ "port": 80 }]);
+    let service = bad_service("zeros", json!({ "clusterIP": "010.096.000.020", "ports": ports }));
+    manifests.put_text("zeros.json", &list([service, endpoint]));
+    comes_to_reach(&client, L4Proto::Tcp, at("10.96.0.20", 80), &["a"], wait::SOON);
     // And everybody goes on: the good ones change among the bad.
     manifests.put_text("all.json", &list(bad(half..rows.len()).chain(good(&[&a, &b])).chain(bad(0..half))));
     for family in Family::ALL {
@@ -175,7 +244,12 @@ fn s03_a_file_that_is_no_manifest_keeps_what_it_said() {
     for family in Family::ALL {
         comes_to_reach(&client, L4Proto::Tcp, web(family), &["a"], wait::SOON);
     }
-    let files = [("not JSON", "{ \"kind\": "), ("not text", "\u{0}\u{1}"), ("no object", "[1, 2, 3]"), ("no kind", "{}")];
+    let files = [
+        ("not JSON", "{ \"kind\": "),
+        ("not text", "\u{0}\u{1}"),
+        ("no object", "[1, 2, 3]"),
+        ("no kind", "{}"),
+    ];
     for (what, text) in files {
         let before = program.log().lines().count();
         manifests.put_text("web.json", text);

@@ -16,7 +16,8 @@ const FAILURES: &str = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
 fn failures(host: &Host) -> u64 {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS));
     let text = host.get(at, "/metrics").map(|response| response.body).unwrap_or_default();
-    let values = text.lines().filter(|line| line.starts_with(FAILURES)).filter_map(|line| line.split(' ').last());
+    let values =
+        text.lines().filter(|line| line.starts_with(FAILURES)).filter_map(|line| line.split(' ').last());
     values.filter_map(|value| value.parse::<u64>().ok()).sum()
 }
 
@@ -28,7 +29,9 @@ struct Owner {
 impl Owner {
     fn of(host: &Host, table: &str) -> Self {
         let mut nft = host
-            .run(|| command().arg("-i").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn())
+            .run(|| {
+                command().arg("-i").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+            })
             .expect("nft -i");
         // In one transaction: the program would repair within milliseconds.
         let text = format!("add table {table}; delete table {table}; add table {table} {{ flags owner; }}\n");
@@ -59,7 +62,8 @@ fn s04_what_the_kernel_refuses_is_tried_again_and_nothing_is_half_written() {
     objects.push(web_service());
     objects.extend(tcp_slices("web", 8080, &[&a]));
     manifests.put("all", &objects);
-    let plan = ProgramPlan::on(node).manifests(&manifests).ports(20256, METRICS).arg("--iptables-sync-period=1s");
+    let plan =
+        ProgramPlan::on(node).manifests(&manifests).ports(20256, METRICS).arg("--iptables-sync-period=1s");
 
     // From the start: our IPv4 table is somebody else's.
     let owner = Owner::of(node, "ip proxier");
@@ -88,7 +92,13 @@ fn s04_what_the_kernel_refuses_is_tried_again_and_nothing_is_half_written() {
     reaches(&client, L4Proto::Tcp, web(Family::Ip6), &["a"]);
     drop(owner);
     for family in Family::ALL {
-        comes_to_reach(&client, L4Proto::Tcp, at(of(family, "10.96.0.40", "fd00:10:96::40"), 80), &["a"], wait::SOON);
+        comes_to_reach(
+            &client,
+            L4Proto::Tcp,
+            at(of(family, "10.96.0.40", "fd00:10:96::40"), 80),
+            &["a"],
+            wait::SOON,
+        );
         comes_to_reach(&client, L4Proto::Tcp, web(family), &["a"], wait::SOON);
     }
     assert!(Ours::of(node).count("services") > whole.count("services"));
@@ -119,6 +129,12 @@ fn s04_a_service_that_the_kernel_cannot_hold_costs_itself() {
     // And without affinity it is like any other.
     manifests.put("without-affinity", &[service(&long, &["10.96.0.50", "fd00:10:96::50"]).tcp(80).object()]);
     for family in Family::ALL {
-        comes_to_reach(&client, L4Proto::Tcp, at(of(family, "10.96.0.50", "fd00:10:96::50"), 80), &["a"], wait::SOON);
+        comes_to_reach(
+            &client,
+            L4Proto::Tcp,
+            at(of(family, "10.96.0.50", "fd00:10:96::50"), 80),
+            &["a"],
+            wait::SOON,
+        );
     }
 }

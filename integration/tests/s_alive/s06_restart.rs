@@ -42,9 +42,16 @@ fn one_of_each(a: &Pod, b: &Pod) -> Vec<Object> {
         named("nothing", 9).node_port("", L4Proto::Tcp, 80, 30009).object(),
         named("many-ports", 10).all_protocols(80, 30010).object(),
     ];
-    for name in
-        ["cluster-ip", "node-port", "local", "internal-local", "sticky", "sticky-local", "guarded", "external"]
-    {
+    for name in [
+        "cluster-ip",
+        "node-port",
+        "local",
+        "internal-local",
+        "sticky",
+        "sticky-local",
+        "guarded",
+        "external",
+    ] {
         let pods: &[&Pod] = if name == "internal-local" { &[b] } else { &[a, b] };
         objects.extend(tcp_slices(name, 8080, pods));
     }

@@ -149,7 +149,8 @@ impl Nft {
         let answered = request(&mut self.socket, what, head, by_name, &mut |message| {
             let comment = decode_object::table(message.attributes()).and_then(|(_, comment)| comment);
             let flags = wire::be32(message.attributes(), sys::NFTA_TABLE_FLAGS).filter(|flags| *flags != 0);
-            let foreign = flags.map(|flags| Foreign { object: ForeignObject::Table, reason: table_flags(flags) });
+            let foreign =
+                flags.map(|flags| Foreign { object: ForeignObject::Table, reason: table_flags(flags) });
             let table = Table { comment, ..Table::default() };
             dump = Some(TableDump { table, foreign: foreign.into_iter().collect() });
             Ok(())

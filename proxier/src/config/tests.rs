@@ -60,10 +60,7 @@ fn what_kubeadm_writes_is_the_defaults() {
     assert_eq!(config.detect_local, DetectLocal::ClusterCidr(vec![Cidr::parse("10.244.0.0/16").unwrap()]));
     assert_eq!(config.conntrack, default.conntrack);
     assert_eq!((config.healthz, config.metrics), (default.healthz, default.metrics));
-    assert_eq!(
-        (config.sync_period, config.min_sync_period),
-        (Duration::from_secs(30), Duration::ZERO)
-    );
+    assert_eq!((config.sync_period, config.min_sync_period), (Duration::from_secs(30), Duration::ZERO));
     assert_eq!((config.masquerade_bit, config.oom_score_adj), (14, -999));
     assert_eq!(config.node_port_addresses, [NodePortAddresses::Primary]);
     assert_eq!(config.notices, ["iptables is configured; this proxier always uses nftables"]);
