@@ -4,9 +4,10 @@
 use crate::objects::{NAMESPACE, Object};
 use crate::{Family, Node};
 use netlink::Nft;
+use netlink::conntrack::Conntrack;
 use nft_ir::Ruleset;
 use proxier::source::{Decoder, Rejected};
-use proxier::sync::{Report, Syncer};
+use proxier::sync::{Report, Syncer, clean};
 use proxier_core::model::{HostAddress, ObjectName};
 use proxier_core::ruleset::table_id;
 use proxier_core::{Change, Settings};
@@ -158,7 +159,7 @@ fn serve(settings: Settings, orders: &Receiver<Order>, answers: &Sender<Result<A
         let answer = match order {
             Order::Apply(changes) => {
                 changes.into_iter().for_each(|change| syncer.apply(change));
-                syncer.sync().map(|report| Answer::Synced(Box::new(report))).map_err(|e| e.to_string())
+                sync(&mut syncer).map(|report| Answer::Synced(Box::new(report))).map_err(|e| e.to_string())
             }
             Order::NoticeOthers => syncer.notice_others().map(Answer::Noticed).map_err(|e| e.to_string()),
             Order::Sweep => sweep(&mut syncer).map(|()| Answer::Swept).map_err(|e| e.to_string()),
@@ -168,6 +169,15 @@ fn serve(settings: Settings, orders: &Receiver<Order>, answers: &Sender<Result<A
             return;
         }
     }
+}
+
+/// A sync, and then what the program's thread for flows does.
+fn sync(syncer: &mut Syncer) -> Result<Report, proxier::sync::Error> {
+    let report = syncer.sync()?;
+    if !report.flows.is_empty() {
+        clean(&mut Conntrack::open()?, &report.flows)?;
+    }
+    Ok(report)
 }
 
 fn sweep(syncer: &mut Syncer) -> Result<(), proxier::sync::Error> {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+pub mod conntrack;
 pub mod engine;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;

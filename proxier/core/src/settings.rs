@@ -45,6 +45,9 @@ pub struct Settings {
     pub detect_local: DetectLocal,
     /// `nodePortAddresses`.
     pub node_port_addresses: Vec<NodePortAddresses>,
+    /// Delete TCP flows to endpoints that are gone while they still wait for their first answer (`SYN_SENT`): a client that
+    /// dials on from the same port then gets another endpoint. Off by default, as upstream.
+    pub free_syn_sent: bool,
 }
 
 impl Settings {
@@ -57,6 +60,7 @@ impl Settings {
             masquerade_bit: 14,
             detect_local: DetectLocal::None,
             node_port_addresses: vec![NodePortAddresses::Primary],
+            free_syn_sent: false,
         }
     }
 

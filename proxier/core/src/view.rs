@@ -48,6 +48,15 @@ pub enum Frontend {
     },
 }
 
+impl Frontend {
+    /// The protocol.
+    pub const fn protocol(&self) -> L4Proto {
+        match self {
+            Self::Address { protocol, .. } | Self::NodePort { protocol, .. } => *protocol,
+        }
+    }
+}
+
 impl fmt::Display for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -104,6 +113,11 @@ pub struct ServicePortView {
     pub affinity: Option<Affinity>,
     /// Who may dial the guarded frontends; `None`: everybody.
     pub source_ranges: Option<Box<[Cidr]>>,
+    /// Flows are deleted when their endpoint is gone: always for UDP, see [`crate::conntrack`].
+    pub keeps_flows_in_step: bool,
+    /// Every endpoint that serves, whatever its policies and topology, sorted: flows stay with these. Empty unless
+    /// [`Self::keeps_flows_in_step`].
+    pub serving: Box<[Destination]>,
 }
 
 impl ServicePortView {
@@ -151,6 +165,13 @@ pub fn view(
         &found,
         Place { node: &settings.node_name, zone: node.and_then(|node| node.zone.as_deref()) },
     );
+    let keeps_flows_in_step = match port.protocol {
+        L4Proto::Udp => true,
+        L4Proto::Tcp => settings.free_syn_sent,
+        L4Proto::Sctp => false,
+    };
+    let serves = |c: &&Candidate<'_>| keeps_flows_in_step && (c.endpoint.ready || c.endpoint.serving);
+    let serving = found.iter().filter(serves).map(|c| c.destination).collect();
     let (cluster_before, local_before) =
         previous.map_or((&[][..], &[][..]), |before| (&before.cluster[..], &before.local[..]));
     let node_addresses = node.map_or(&[][..], |node| &node.addresses);
@@ -172,6 +193,8 @@ pub fn view(
             &service.load_balancer_ips,
         )
         .map(Into::into),
+        keeps_flows_in_step,
+        serving,
     })
 }
 

@@ -12,7 +12,7 @@ use crate::reports::Reports;
 use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
 use crate::source::manifests::ManifestsError;
 use crate::source::{Decoder, SourceEvent, api_server, manifests};
-use crate::sync;
+use crate::sync::{self, FlowCleaner};
 use kube::Client;
 use netlink::address::{AddressError, AddressWatch};
 use netlink::{Missing, Nft};
@@ -136,6 +136,11 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         sync_period: config.sync_period,
     };
     let addresses = watch_addresses(&mut tasks)?;
+    let metrics = reports.metrics.clone();
+    let flows = FlowCleaner::start(move |cleaned| {
+        metrics.conntrack_reconciled(cleaned.family, cleaned.took, cleaned.deleted as u64);
+    });
+    let flows = flows.map_err(RunError::Runtime)?;
     let observer = Box::new(Observer::new(reports, settings));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
@@ -143,7 +148,7 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         () = config::changed(flags, config, verbosity) => {
             info!("the configuration has changed: ending, to be started with it; the rules stay");
         }
-        ended = sync::run(options, events, addresses, observer) => ended?,
+        ended = sync::run(options, events, addresses, flows, observer) => ended?,
         failed = servers => {
             told.flush(LAST_WORDS).await;
             failed?;

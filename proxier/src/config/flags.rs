@@ -38,6 +38,11 @@ pub(super) struct Basics {
     /// live, instead of an API server
     #[arg(long, value_name = "DIR")]
     pub(super) manifests: Option<PathBuf>,
+
+    /// Delete TCP flows to endpoints that are gone while they still wait for their first answer, so that a client which
+    /// dials on from the same port gets another endpoint; acts with --config as well
+    #[arg(long)]
+    pub(super) conntrack_free_syn_sent: bool,
     /// Name of this node; default: the host's name
     #[arg(long, value_name = "NAME")]
     pub(super) hostname_override: Option<String>,

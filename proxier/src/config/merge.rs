@@ -6,9 +6,10 @@ use super::flags::Flags;
 use super::v1alpha1::{KubeProxyConfiguration, VModule};
 
 /// Flags that act beside a file. All others that were given with one are ignored, as upstream.
-const BESIDE_A_FILE: [&str; 16] = [
+const BESIDE_A_FILE: [&str; 17] = [
     "config",
     "manifests",
+    "conntrack-free-syn-sent",
     "hostname-override",
     "master",
     "cleanup",

@@ -124,6 +124,8 @@ pub struct Config {
     pub node_name: Arc<str>,
     /// `--manifests`: take objects from this folder instead of the API server.
     pub manifests: Option<PathBuf>,
+    /// `--conntrack-free-syn-sent`: see [`Settings::free_syn_sent`].
+    pub free_syn_sent: bool,
     /// The API server.
     pub connection: Connection,
     /// How pods of this node or cluster are told.
@@ -233,6 +235,7 @@ impl Config {
             action: action(flags),
             node_name,
             manifests: flags.basics.manifests.clone(),
+            free_syn_sent: flags.basics.conntrack_free_syn_sent,
             connection: Connection {
                 kubeconfig: (!kubeconfig.is_empty()).then(|| kubeconfig.into()),
                 master: flags.cluster.master.clone().filter(|master| !master.is_empty()),
@@ -286,6 +289,7 @@ impl Config {
             masquerade_bit: self.masquerade_bit,
             detect_local: self.detect_local.clone(),
             node_port_addresses: self.node_port_addresses.clone(),
+            free_syn_sent: self.free_syn_sent,
         }
     }
 

@@ -2,10 +2,12 @@
 //! where changes come from or of who reads the outcome.
 
 mod coalesce;
+mod flows;
 mod syncer;
 mod take_over;
 mod task;
 
 pub use coalesce::Pace;
+pub use flows::{Cleaned, FlowCleaner, clean};
 pub use syncer::{Error, Held, Report, Syncer};
 pub use task::{Observe, Options, run};

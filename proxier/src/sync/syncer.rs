@@ -3,14 +3,14 @@
 use super::take_over;
 use netlink::{ForeignObject, Generation, Monitor, Nft, Notice, Refusal, TableDump};
 use nft_ir::{Family, Op, Rule, SetDecl, Table, Transaction};
-use proxier_core::engine::{Engine, ForgetClients, Plan, destination};
+use proxier_core::conntrack::FlowRules;
+use proxier_core::engine::{Engine, ForgetClients, Plan, address_frontend, destination, node_port_frontend};
 use proxier_core::model::ServiceName;
 use proxier_core::policy::Conflict;
 use proxier_core::ruleset::{family_index, table_id};
-use proxier_core::view::{Destination, Frontend};
+use proxier_core::view::Destination;
 use proxier_core::{Change, Settings};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Why a sync failed as a whole. Nothing was written, and nothing is lost: the same changes go out with the next try.
@@ -48,6 +48,8 @@ pub struct Report {
     pub conflicts: Vec<Conflict>,
     /// Services left out because the kernel refused them.
     pub held: Vec<Held>,
+    /// Flows to look for.
+    pub flows: FlowRules,
     /// Service ports left out because the kernel cannot hold their name.
     pub unnameable: Vec<String>,
 }
@@ -148,6 +150,7 @@ impl Syncer {
             report.full |= full;
             report.services = std::mem::take(&mut plan.services);
             report.unnameable = plan.unnameable.iter().map(ToString::to_string).collect();
+            report.flows = std::mem::take(&mut plan.flows);
             report.operations = plan.transaction.ops.len();
             report.elements = elements(&plan.transaction);
             if plan.transaction.is_empty() {
@@ -295,7 +298,10 @@ impl Syncer {
             _ => return None,
         };
         let key = &elements.get(element?)?.key;
-        let frontend = frontend(set.table.family, set.spec.key.first()?, key)?;
+        let frontend = match set.spec.key.first()? {
+            nft_ir::Field::L4Proto => node_port_frontend(set.table.family, key)?,
+            _ => address_frontend(set.table.family, key)?,
+        };
         self.engine.owner(&frontend).map(|port| port.service.clone())
     }
 }
@@ -332,27 +338,4 @@ fn sticky_service(name: &str) -> Option<ServiceName> {
         .iter()
         .find_map(|prefix| first.strip_prefix(prefix))?;
     Some(ServiceName::new(namespace, parts.next()?))
-}
-
-/// The frontend that a key begins with.
-fn frontend(family: Family, first: &nft_ir::Field, key: &[u8]) -> Option<Frontend> {
-    let (addr, rest): (Option<IpAddr>, &[u8]) = match first {
-        nft_ir::Field::L4Proto => (None, key),
-        _ => match family {
-            Family::Ip => {
-                let (octets, rest) = key.split_first_chunk::<4>()?;
-                (Some(Ipv4Addr::from(*octets).into()), rest)
-            }
-            Family::Ip6 => {
-                let (octets, rest) = key.split_first_chunk::<16>()?;
-                (Some(Ipv6Addr::from(*octets).into()), rest)
-            }
-        },
-    };
-    let protocol = nft_ir::L4Proto::from_number(*rest.first()?)?;
-    let port = u16::from_be_bytes([*rest.get(4)?, *rest.get(5)?]).try_into().ok()?;
-    Some(match addr {
-        Some(addr) => Frontend::Address { addr, protocol, port },
-        None => Frontend::NodePort { family, protocol, port },
-    })
 }

@@ -1,7 +1,7 @@
 //! Owns the loop around the syncer: it waits for changes, for writes of others and for time. Knows nothing of HTTP, files
 //! or the API.
 
-use super::{Error, Pace, Report, Syncer};
+use super::{Error, FlowCleaner, Pace, Report, Syncer};
 use crate::source::SourceEvent;
 use proxier_core::engine::Engine;
 use proxier_core::model::HostAddress;
@@ -51,9 +51,10 @@ pub async fn run(
     options: Options,
     mut events: mpsc::Receiver<SourceEvent>,
     mut addresses: mpsc::Receiver<Vec<HostAddress>>,
+    flows: FlowCleaner,
     mut observer: Box<dyn Observe>,
 ) -> Result<(), Error> {
-    let mut task = Task::new(options)?;
+    let mut task = Task::new(options, flows)?;
     let monitor = netlink::readable(task.syncer.monitor()).map_err(|source| {
         Error::Kernel(netlink::Error::Open { step: "waiting for changes of the ruleset", source })
     })?;
@@ -97,6 +98,7 @@ async fn sleep_until(deadline: Option<Instant>) {
 
 struct Task {
     syncer: Syncer,
+    flows: FlowCleaner,
     sync_period: Duration,
     pace: Pace,
     /// The source has delivered its initial state.
@@ -110,9 +112,10 @@ struct Task {
 }
 
 impl Task {
-    fn new(options: Options) -> Result<Self, Error> {
+    fn new(options: Options, flows: FlowCleaner) -> Result<Self, Error> {
         Ok(Self {
             syncer: Syncer::new(options.settings)?,
+            flows,
             sync_period: options.sync_period,
             pace: Pace::new(options.min_sync_period),
             source_ready: false,
@@ -181,7 +184,8 @@ impl Task {
         let ended = Instant::now();
         self.pace.ended(began, ended);
         match outcome {
-            Ok(report) => {
+            Ok(mut report) => {
+                self.flows.clean(std::mem::take(&mut report.flows));
                 log(&report, ended - began);
                 self.retry = None;
                 self.synced_once = true;

@@ -44,6 +44,11 @@ impl Engine {
         for name in names.into_iter().filter(|name| !self.held.contains(*name)) {
             self.adopt_service(name, &known, &mut plan, &mut delta);
         }
+        for frontend in known.frontends() {
+            if self.claims.owner(&frontend).is_none() {
+                plan.flows.gone(frontend);
+            }
+        }
         self.assemble(&mut plan, ops, delta, Some(&mut known));
         plan.chains.extend(known.pick_chains());
         for family in Family::ALL {
@@ -68,6 +73,7 @@ impl Engine {
         }
         views.retain(|(key, view)| match delta.add(&key.0, None, Some(view)) {
             Ok(()) => {
+                plan.flows.note(None, Some(view));
                 if let Ok(Some(sticky)) = delta::sticky(&key.0, view)
                     && sticky.sets().any(|set| known.has_set(key.1, &set.name))
                 {

@@ -7,9 +7,10 @@ use crate::ruleset::{
     table_id,
 };
 use crate::view::{Destination, Frontend, ServicePortView};
-use nft_ir::{Chain, ChainName, Datum, Element, Family, Key, Op, Rule, SetDecl, SetName, Table};
-use std::collections::{BTreeMap, HashMap};
+use nft_ir::{Chain, ChainName, Datum, Element, Family, Key, L4Proto, Op, Rule, SetDecl, SetName, Table};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 /// A dump of our tables, taken apart.
@@ -57,6 +58,25 @@ impl Known {
         table.sets = fixed_sets;
         known.sets = coming_and_going.into_iter().map(|(name, set)| (name, set.decl)).collect();
         table
+    }
+
+    /// UDP frontends that the kernel sends somewhere, sorted.
+    pub(super) fn frontends(&self) -> BTreeSet<Frontend> {
+        let keys = |family: Family, id: SetId| {
+            let elements = self.families[family_index(family)].elements.get(&id);
+            elements.into_iter().flat_map(|elements| elements.keys())
+        };
+        Family::ALL
+            .into_iter()
+            .flat_map(|family| {
+                let addresses =
+                    keys(family, SetId::Services).filter_map(move |key| address_frontend(family, key));
+                let node_ports =
+                    keys(family, SetId::NodePorts).filter_map(move |key| node_port_frontend(family, key));
+                addresses.chain(node_ports)
+            })
+            .filter(|frontend| frontend.protocol() == L4Proto::Udp)
+            .collect()
     }
 
     /// Pick chains that the kernel has.
@@ -171,6 +191,31 @@ impl KnownFamily {
             })
             .collect()
     }
+}
+
+/// The frontend that a key of a map of Service addresses begins with.
+pub fn address_frontend(family: Family, key: &[u8]) -> Option<Frontend> {
+    let (addr, rest): (IpAddr, &[u8]) = match family {
+        Family::Ip => {
+            key.split_first_chunk::<4>().map(|(octets, rest)| (Ipv4Addr::from(*octets).into(), rest))?
+        }
+        Family::Ip6 => {
+            key.split_first_chunk::<16>().map(|(octets, rest)| (Ipv6Addr::from(*octets).into(), rest))?
+        }
+    };
+    let (protocol, port) = protocol_and_port(rest)?;
+    Some(Frontend::Address { addr, protocol, port })
+}
+
+/// The frontend that a key of a map of node ports begins with.
+pub fn node_port_frontend(family: Family, key: &[u8]) -> Option<Frontend> {
+    let (protocol, port) = protocol_and_port(key)?;
+    Some(Frontend::NodePort { family, protocol, port })
+}
+
+fn protocol_and_port(key: &[u8]) -> Option<(L4Proto, NonZeroU16)> {
+    let [protocol, _, _, _, high, low, ..] = key else { return None };
+    Some((L4Proto::from_number(*protocol)?, u16::from_be_bytes([*high, *low]).try_into().ok()?))
 }
 
 /// The destination that an element of a slot map names.

@@ -8,7 +8,7 @@ mod adopt;
 mod known;
 mod plan;
 
-pub use known::destination;
+pub use known::{address_frontend, destination, node_port_frontend};
 pub use plan::{ForgetClients, Plan};
 
 use crate::Change;

@@ -3,6 +3,7 @@
 
 use super::known::Known;
 use super::{Engine, PortKey};
+use crate::conntrack::FlowRules;
 use crate::model::{ServiceName, Touched};
 use crate::ruleset::{
     Delta, PickChain, Resolved, SetId, Shared, decl, delta, family_index, skeleton::skeleton, table_id,
@@ -33,6 +34,8 @@ pub struct Plan {
     pub forget: Vec<ForgetClients>,
     /// Services that this plan looked at.
     pub services: Vec<ServiceName>,
+    /// Flows to look for once the transaction is through.
+    pub flows: FlowRules,
     /// Names that the kernel cannot hold; their Service ports are left as they were.
     pub unnameable: Vec<NameError>,
     pub(super) views: Vec<(ServiceName, Vec<(PortKey, ServicePortView)>)>,
@@ -105,7 +108,10 @@ impl Engine {
                 continue;
             }
             match delta.add(&key.0, old, new) {
-                Ok(()) => plan.forget_clients(&key.0, old, new),
+                Ok(()) => {
+                    plan.flows.note(old, new);
+                    plan.forget_clients(&key.0, old, new);
+                }
                 Err(error) => unnameable.push((key.clone(), error)),
             }
         }
@@ -160,6 +166,9 @@ impl Engine {
         mut delta: Delta,
         mut known: Option<&mut Known>,
     ) {
+        if !plan.flows.is_empty() {
+            plan.flows.locate(&self.settings, &self.cluster);
+        }
         let mut chains = Vec::new();
         self.count_shared(plan, &mut delta, &mut chains);
         for (family, chain) in &chains {
