@@ -48,7 +48,7 @@ fn objects(stage: &Stage, pods: &[&integration::Pod; 3]) -> (Vec<Object>, Vec<So
             if external {
                 text = text.external_local();
             }
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 text = text.spec("loadBalancerSourceRanges", ["192.168.77.0/24", "fd00:77::/64"].as_slice());
             }
             objects.push(text.object());
@@ -160,7 +160,9 @@ fn the_walker_says_what_the_kernel_does() {
                 );
                 let mut simulated = simulated(&fates, &names);
                 // Drops take time to see: over UDP and SCTP every seventh is enough.
-                if simulated == BTreeSet::from([Seen::Dropped]) && (proto != L4Proto::Tcp || asked % 7 != 0) {
+                if simulated == BTreeSet::from([Seen::Dropped])
+                    && (proto != L4Proto::Tcp || !u32::is_multiple_of(asked, 7))
+                {
                     asked += 1;
                     continue;
                 }
