@@ -202,8 +202,14 @@ fn k03_only_our_own_flows_are_deleted() {
     }
     // The Service goes: what was translated for it goes too; what was not was never ours.
     for family in Family::ALL {
-        let untranslated = flow(L4Proto::Udp, &format!("{}", lab.client.at(family, 1014)), vip(family), vip(family));
-        let translated = flow(L4Proto::Udp, &format!("{}", lab.client.at(family, 1015)), vip(family), lab.b.at(family, 5300));
+        let untranslated =
+            flow(L4Proto::Udp, &format!("{}", lab.client.at(family, 1014)), vip(family), vip(family));
+        let translated = flow(
+            L4Proto::Udp,
+            &format!("{}", lab.client.at(family, 1015)),
+            vip(family),
+            lab.b.at(family, 5300),
+        );
         insert(lab.stage.node(0), &[untranslated, translated]);
     }
     lab.stage.apply(&[Object::NoService("dns".into())]);
@@ -351,7 +357,8 @@ fn k03_sctp_and_tcp_are_left_to_finish() {
         }
     }
     let count = |lab: &Lab| -> usize {
-        let to_a = |flow: &Flow| Family::ALL.iter().any(|family| flow.reply.source.ip() == lab.a.addr(*family));
+        let to_a =
+            |flow: &Flow| Family::ALL.iter().any(|family| flow.reply.source.ip() == lab.a.addr(*family));
         Family::ALL
             .into_iter()
             .flat_map(|family| [(family, L4Proto::Tcp), (family, L4Proto::Sctp)])
@@ -374,7 +381,8 @@ fn k03_sctp_and_tcp_are_left_to_finish() {
 #[test]
 fn k03_syn_sent_flows_are_freed_if_asked_for() {
     for free in [false, true] {
-        let mut stage = Stage::with(World::new("f18").nodes(1).build(), |settings| settings.free_syn_sent = free);
+        let mut stage =
+            Stage::with(World::new("f18").nodes(1).build(), |settings| settings.free_syn_sent = free);
         let (client, a) = (stage.node(0).pod("client"), stage.node(0).pod("a"));
         let tcp = [("", L4Proto::Tcp, 5300)];
         stage.apply(&[service("web", &IPS).tcp(80).object()]);
@@ -388,10 +396,15 @@ fn k03_syn_sent_flows_are_freed_if_asked_for() {
             let lives = flow(L4Proto::Tcp, &client.at(family, 4002).to_string(), to, a.at(family, 5300));
             insert(stage.node(0), &[stuck, lives]);
         }
-        stage.apply(&[Object::NoSlice(slice_name("web", Family::Ip)), Object::NoSlice(slice_name("web", Family::Ip6))]);
+        stage.apply(&[
+            Object::NoSlice(slice_name("web", Family::Ip)),
+            Object::NoSlice(slice_name("web", Family::Ip6)),
+        ]);
         for family in Family::ALL {
-            let mut ports: Vec<u16> =
-                flows(stage.node(0), family, L4Proto::Tcp).iter().map(|flow| flow.original.source.port()).collect();
+            let mut ports: Vec<u16> = flows(stage.node(0), family, L4Proto::Tcp)
+                .iter()
+                .map(|flow| flow.original.source.port())
+                .collect();
             ports.sort_unstable();
             let want: &[u16] = if free { &[4002] } else { &[4001, 4002] };
             assert_eq!(ports, want, "{family}, free_syn_sent {free}");

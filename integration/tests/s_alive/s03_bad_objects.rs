@@ -4,8 +4,8 @@
 use crate::{cluster, serve, web, web_service};
 use integration::objects::{NAMESPACE, Object, service, slice, tcp_slices};
 use integration::ruleset::Ours;
-use integration::stage::{at, comes_to_reach, of, reaches, refused};
-use integration::{Family, L4Proto, Manifests, Pod, ProgramPlan, World, wait};
+use integration::stage::{at, comes_to, comes_to_reach, of, reaches};
+use integration::{Family, L4Proto, Manifests, Outcome, Pod, ProgramPlan, World, wait};
 use serde_json::{Value, json};
 
 /// What is wrong, the object, and what the log says of it.
@@ -203,15 +203,17 @@ fn s03_a_bad_object_costs_itself_and_is_named_in_the_log() {
         comes_to_reach(&client, L4Proto::Tcp, web(family), &["a"], wait::SOON);
     }
     for (what, object, said) in &rows {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
         for phrase in *said {
-            let line = program.wait_for_line(phrase, wait::SOON);
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            assert!(line.contains(name), "{what}: {line}");
+            wait::until(&format!("{what}: a line of the log with {name} and {phrase}"), wait::SOON, || {
+                program.log().lines().any(|line| line.contains(name) && line.contains(phrase))
+            });
         }
     }
     // What is good of an object that is bad in part counts.
     for n in [26_u8, 27, 29, 30, 31] {
-        refused(&client, L4Proto::Tcp, at(&format!("10.96.0.{n}"), 80));
+        let to = at(&format!("10.96.0.{n}"), 80);
+        comes_to(&client, L4Proto::Tcp, to, &Outcome::Refused, wait::SOON);
     }
     // Leading zeros are read as the API server reads them: decimal.
     let zeros: Vec<String> =
