@@ -17,7 +17,7 @@ fn failures(host: &Host) -> u64 {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS));
     let text = host.get(at, "/metrics").map(|response| response.body).unwrap_or_default();
     let values =
-        text.lines().filter(|line| line.starts_with(FAILURES)).filter_map(|line| line.split(' ').last());
+        text.lines().filter(|line| line.starts_with(FAILURES)).filter_map(|line| line.rsplit(' ').next());
     values.filter_map(|value| value.parse::<u64>().ok()).sum()
 }
 
