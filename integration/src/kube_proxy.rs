@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::process::Process;
 use crate::{parts, wait};
 
-/// kube-proxy in nftables mode, on a node; it is killed when the value is dropped, and its table stays.
+/// kube-proxy on a node; it is killed when the value is dropped, and its rules stay.
 #[derive(Debug)]
 pub struct KubeProxy {
     process: Process,
@@ -20,9 +20,14 @@ pub struct KubeProxy {
 }
 
 impl KubeProxy {
-    /// Starts it on a node that is wired to the API server, and waits until its first sync is done. `settings` are
+    /// Starts it in nftables mode on a node that is wired to the API server, and waits until it is healthy. `settings` are
     /// further lines of its KubeProxyConfiguration.
     pub fn start(node: &Node, api: &ApiServer, settings: &str) -> Result<Self, Error> {
+        Self::start_in_mode("nftables", node, api, settings)
+    }
+
+    /// The same in any of its modes; that of iptables needs `iptables` in the PATH.
+    pub fn start_in_mode(mode: &str, node: &Node, api: &ApiServer, settings: &str) -> Result<Self, Error> {
         let folder = TempDir::with_prefix("lab-kube-proxy-")
             .map_err(|error| Error::os(node.name(), "a folder for kube-proxy", error))?;
         let config = folder.path().join("config.yaml");
@@ -30,7 +35,7 @@ impl KubeProxy {
             "\
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: {mode}
 hostnameOverride: {}
 clientConnection: {{kubeconfig: '{}'}}
 clusterCIDR: 10.244.0.0/16,fd00:10:244::/48

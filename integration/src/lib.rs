@@ -59,6 +59,7 @@ pub mod proxied;
 pub mod ruleset;
 mod sctp;
 mod serve;
+mod shell;
 pub mod stage;
 pub mod userns;
 pub mod wait;

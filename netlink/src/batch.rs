@@ -40,7 +40,18 @@ impl Batch {
         expected: Option<Generation>,
         sequence: impl FnOnce(u32) -> u32,
     ) -> Result<Self, Error> {
+        Self::encode_after(|_| {}, transaction, expected, sequence)
+    }
+
+    /// The same, with further messages before the transaction; a refusal of one of those is of the batch as a whole.
+    pub(crate) fn encode_after(
+        first: impl FnOnce(&mut BatchWriter),
+        transaction: &Transaction,
+        expected: Option<Generation>,
+        sequence: impl FnOnce(u32) -> u32,
+    ) -> Result<Self, Error> {
         let mut writer = BatchWriter::begin(transaction, expected);
+        first(&mut writer);
         for (index, op) in transaction.ops.iter().enumerate() {
             writer.op = Some(index);
             encode::operation(&mut writer, op).map_err(|EncodeError(reason)| Error::Encode {

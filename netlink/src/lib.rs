@@ -52,6 +52,7 @@ mod wire;
 
 pub use error::{Error, Refusal};
 pub use nft::{
-    Commit, Foreign, ForeignObject, Generation, Missing, Monitor, Nft, Notice, TableDump, encode_len,
+    Commit, Foreign, ForeignObject, ForeignRule, ForeignTable, Generation, Missing, Monitor, Nft, Notice,
+    Removal, TableDump, encode_len,
 };
 pub use ready::readable;

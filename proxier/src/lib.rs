@@ -9,6 +9,7 @@ pub mod events;
 mod folder_watch;
 pub mod health;
 pub mod http_server;
+pub mod leftovers;
 pub mod logging;
 pub mod metrics;
 pub mod observer;

@@ -1,13 +1,14 @@
 //! Owns the start and the exit code of the program; knows nothing of what the commands do.
 #![forbid(unsafe_code)]
 
-use proxier::command::{Command, dump, run};
+use proxier::command::{Command, cleanup, dump, run};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = match Command::parse(std::env::args_os()) {
         Ok(Command::Run(flags)) => run::run(&flags).map_err(|error| error.to_string()),
+        Ok(Command::Cleanup(flags)) => cleanup::run(&flags).map_err(|error| error.to_string()),
         Ok(Command::Dump(flags)) => dump::run(&flags).map_err(|error| error.to_string()),
         Err(error) => return usage(&error),
     };

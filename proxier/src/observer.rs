@@ -14,6 +14,7 @@ use proxier_core::view::Exposure;
 use proxier_core::{Change, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
+use tokio::sync::oneshot;
 
 /// Tells health, metrics and the Services' health checks what the task that syncs does.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub struct Observer {
     checks: [BTreeMap<ServiceName, ServiceHealth>; 2],
     listens: [Option<Listen>; 2],
     disturbed: bool,
+    first_sync: Option<oneshot::Sender<()>>,
 }
 
 impl Observer {
@@ -45,7 +47,15 @@ impl Observer {
             checks: Default::default(),
             listens: [None, None],
             disturbed: false,
+            first_sync: None,
         }
+    }
+
+    /// Tells when the first sync has ended well.
+    #[must_use]
+    pub fn tell_first_sync(mut self, to: oneshot::Sender<()>) -> Self {
+        self.first_sync = Some(to);
+        self
     }
 
     fn families(&self) -> impl Iterator<Item = (usize, Family)> + use<> {
@@ -56,6 +66,14 @@ impl Observer {
     fn pending(&self) {
         self.reports.metrics.service_changes_pending(self.service_changes);
         self.reports.metrics.endpoint_changes_pending(self.endpoint_changes);
+    }
+
+    /// A sync is to come.
+    fn queue(&self) {
+        for (_, family) in self.families() {
+            self.reports.health.queued(family, Moment::now());
+            self.reports.metrics.queued(family);
+        }
     }
 
     /// Counts of ready local endpoints, of the Services that the sync looked at.
@@ -116,10 +134,7 @@ impl Observe for Observer {
             }
         }
         self.pending();
-        for (_, family) in self.families() {
-            self.reports.health.queued(family, Moment::now());
-            self.reports.metrics.queued(family);
-        }
+        self.queue();
     }
 
     fn synced(&mut self, took: Duration, report: &Report, engine: &Engine) {
@@ -133,6 +148,8 @@ impl Observe for Observer {
             metrics.sync_finished(family, took, kind);
             metrics.synced(family);
             metrics.elements_written(family, report.elements[index]);
+            // Each was a transaction that the kernel refused.
+            report.held.iter().for_each(|_| metrics.sync_failed(family));
             if self.disturbed {
                 metrics.repaired(family);
             }
@@ -147,9 +164,15 @@ impl Observe for Observer {
         (self.service_changes, self.endpoint_changes) = (0, 0);
         self.pending();
         self.publish_checks(report, engine);
+        if let Some(to) = self.first_sync.take() {
+            // Nobody may want to know.
+            let _ = to.send(());
+        }
     }
 
     fn failed(&mut self, took: Duration, _error: &Error) {
+        // What failed waits, even if no object changed: a repair, or what the kernel refused at first.
+        self.queue();
         for (_, family) in self.families() {
             self.reports.metrics.sync_finished(family, took, SyncKind::Full);
             self.reports.metrics.sync_failed(family);
@@ -164,6 +187,7 @@ impl Observe for Observer {
 
     fn disturbed(&mut self) {
         self.disturbed = true;
+        self.queue();
     }
 }
 

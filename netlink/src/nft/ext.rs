@@ -147,7 +147,8 @@ fn push_be32(bytes: &mut Vec<u8>, kind: u16, value: u32) {
     bytes.extend_from_slice(&value.to_be_bytes());
 }
 
-fn push_be64(bytes: &mut Vec<u8>, kind: u16, value: u64) {
+/// Appends an attribute of a long number in network order.
+pub(crate) fn push_be64(bytes: &mut Vec<u8>, kind: u16, value: u64) {
     push_header(bytes, kind, 8);
     bytes.extend_from_slice(&value.to_be_bytes());
 }

@@ -10,6 +10,7 @@ mod encode_element;
 mod encode_expr;
 mod encode_plain;
 mod ext;
+mod foreign_rules;
 mod layout;
 mod monitor;
 mod probe;
@@ -19,6 +20,7 @@ mod tests;
 mod userdata;
 
 pub use dump::{Foreign, ForeignObject, TableDump};
+pub use foreign_rules::{ForeignRule, ForeignTable, Removal};
 pub use monitor::{Commit, Monitor, Notice};
 pub use probe::Missing;
 
@@ -90,6 +92,16 @@ impl Nft {
     ) -> Result<Generation, Error> {
         self.socket.drain()?;
         let batch = Batch::encode(transaction, expected, |count| self.socket.sequence(count))?;
+        self.commit_batch(&batch, transaction, expected)
+    }
+
+    /// Sends a batch that holds a transaction, and perhaps more before it.
+    fn commit_batch(
+        &mut self,
+        batch: &Batch,
+        transaction: &Transaction,
+        expected: Option<Generation>,
+    ) -> Result<Generation, Error> {
         self.socket.send(batch.bytes())?;
         let mut refusals: Vec<Refusal> = Vec::new();
         let mut generation = None;

@@ -1,6 +1,7 @@
 //! Owns the command line as a whole: subcommands, and kube-proxy's ways of writing flags; knows nothing of what the
 //! commands do.
 
+pub mod cleanup;
 pub mod dump;
 pub mod run;
 
@@ -28,12 +29,14 @@ struct Cli {
 pub enum Command {
     /// Serve Services on this node; takes kube-proxy's flags
     Run(Box<Flags>),
+    /// Remove this program's rules, and those that kube-proxy left; exit code 1 if some could not be
+    Cleanup(cleanup::CleanupFlags),
     /// Print what the kernel holds in our tables, in nft syntax
     Dump(dump::DumpFlags),
 }
 
 /// Names of the subcommands.
-const COMMANDS: [&str; 2] = ["dump", "run"];
+const COMMANDS: [&str; 3] = ["cleanup", "dump", "run"];
 
 /// The name under which kube-proxy's manifests call the program.
 const KUBE_PROXY: &str = "kube-proxy";

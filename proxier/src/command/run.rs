@@ -1,10 +1,12 @@
 //! Owns `proxier run`: what is started, in which order, and what ends it; knows nothing of objects or of the kernel.
 
+use super::cleanup::{self, CleanupError};
 use crate::config::{self, Action, Config, ConfigError, Conntrack, FileError, Flags};
 use crate::conntrack_settings::Kernel;
 use crate::events::{Events, Notice};
 use crate::health::{self, Health, ServiceHealthServers};
 use crate::http_server::{self, ListenError};
+use crate::leftovers::{self, Scope};
 use crate::logging::{self, LoggingError, Verbosity};
 use crate::metrics::{self, Debug, Metrics};
 use crate::observer::Observer;
@@ -25,6 +27,7 @@ use std::io::Write as _;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
@@ -66,12 +69,12 @@ pub enum RunError {
     Sync(#[from] sync::Error),
     #[error(transparent)]
     Addresses(#[from] AddressError),
+    #[error(transparent)]
+    CleanUp(#[from] CleanupError),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Missing(Vec<Missing>),
     #[error("nf_tables (Linux 5.13 or newer) cannot be used here: {0}")]
     Kernel(#[from] netlink::Error),
-    #[error("--{0} is not available in this build")]
-    Unavailable(&'static str),
     #[error("the source of objects failed: {0}")]
     Source(#[from] tokio::task::JoinError),
 }
@@ -85,14 +88,18 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
             return Ok(());
         }
         Action::WriteConfig(path) => return Ok(config.write(path)?),
-        Action::CleanUp => return Err(RunError::Unavailable("cleanup")),
-        Action::InitOnly | Action::Run => {}
+        Action::CleanUp | Action::InitOnly | Action::Run => {}
     }
     let verbosity = logging::start(&config.logging)?;
     for notice in &config.notices {
         info!("{notice}");
     }
     debug!("configuration in force:\n{}", config.to_yaml());
+    if config.action == Action::CleanUp {
+        return Ok(cleanup::remove(Scope::All)?);
+    }
+    let families = families();
+    look_for_what_is_missing(&families)?;
     let kernel = Kernel::running();
     let all_applied = kernel.apply(&config.conntrack);
     if config.action == Action::InitOnly {
@@ -110,15 +117,18 @@ pub fn run(flags: &Flags) -> Result<(), RunError> {
             if !all_applied {
                 tokio::spawn(apply_later(kernel, config.conntrack.clone()));
             }
-            serve(flags, &config, &verbosity).await
+            serve(flags, &config, families, &verbosity).await
         })
 }
 
-async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<(), RunError> {
+async fn serve(
+    flags: &Flags,
+    config: &Config,
+    families: Vec<Family>,
+    verbosity: &Verbosity,
+) -> Result<(), RunError> {
     let mut terminate = signals(SignalKind::terminate())?;
     let mut interrupt = signals(SignalKind::interrupt())?;
-    let families = families();
-    look_for_what_is_missing(&families)?;
     let settings = config.settings(families);
     let client = match config.manifests {
         Some(_) => None,
@@ -136,12 +146,14 @@ async fn serve(flags: &Flags, config: &Config, verbosity: &Verbosity) -> Result<
         sync_period: config.sync_period,
     };
     let addresses = watch_addresses(&mut tasks)?;
+    let (first_sync, synced) = oneshot::channel();
+    tokio::spawn(take_over(synced));
     let metrics = reports.metrics.clone();
     let flows = FlowCleaner::start(move |cleaned| {
         metrics.conntrack_reconciled(cleaned.family, cleaned.took, cleaned.deleted as u64);
     });
     let flows = flows.map_err(RunError::Runtime)?;
-    let observer = Box::new(Observer::new(reports, settings));
+    let observer = Box::new(Observer::new(reports, settings).tell_first_sync(first_sync));
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: ending; the rules stay"),
         _ = interrupt.recv() => info!("SIGINT: ending; the rules stay"),
@@ -210,14 +222,32 @@ fn start_source(
         let needs_pod_cidrs = config.detect_local == DetectLocal::NodeCidr;
         let wanted = Wanted {
             external_ips: config.external_ips,
+            bind_address: config.bind_address,
             ..Wanted::new(config.node_name.clone(), needs_pod_cidrs)
         };
         source.spawn(async { Ok(api_server::run(client, wanted, sender).await?) });
     } else if let Some(dir) = config.manifests.clone() {
-        let decoder = Decoder::new(config.node_name.clone(), config.external_ips);
+        let decoder =
+            Decoder::new(config.node_name.clone(), config.external_ips).bind_address(config.bind_address);
         source.spawn(async { Ok(manifests::run(dir, decoder, sender).await?) });
     }
     (source, events)
+}
+
+/// Once our rules are in force, removes those that kube-proxy left: no packet meets neither.
+///
+/// Not in the transaction that makes ours, although the kernel would take that: it walks the NAT chains of one hook in turn, and
+/// looks at each which generation of the ruleset is in force. A packet between the two would find ours not there yet, and theirs
+/// gone.
+async fn take_over(first_sync: oneshot::Receiver<()>) {
+    if first_sync.await.is_err() {
+        return;
+    }
+    let failures =
+        tokio::task::spawn_blocking(|| leftovers::remove(Scope::KubeProxys)).await.unwrap_or_default();
+    for failure in failures {
+        warn!("kube-proxy's leftovers: {failure}");
+    }
 }
 
 /// Puts the conntrack settings in force when the kernel has them: the first rule that tracks flows loads their module.

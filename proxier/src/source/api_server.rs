@@ -21,6 +21,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -33,6 +34,8 @@ pub struct Wanted {
     pub node_name: Arc<str>,
     /// Whether `spec.externalIPs` counts (feature gate `AllowServiceExternalIPs`).
     pub external_ips: bool,
+    /// The Node's address of its family, whatever the Node says (`bindAddress`).
+    pub bind_address: Option<IpAddr>,
     /// How long to wait, once Nodes have been listed, for this Node to have addresses. Without them the proxier starts all
     /// the same.
     pub node_addresses: Duration,
@@ -48,6 +51,7 @@ impl Wanted {
         Self {
             node_name: node_name.into(),
             external_ips: true,
+            bind_address: None,
             node_addresses: Duration::from_secs(30),
             pod_cidrs: needs_pod_cidrs.then(|| Duration::from_secs(300)),
             service_cidrs: Duration::from_secs(2),
@@ -74,7 +78,8 @@ pub async fn run(client: Client, wanted: Wanted, events: Sender<SourceEvent>) ->
     let delivered = Delivered::new();
     let outage = Outage::new();
     let follow = |part| Follow {
-        decoder: Decoder::new(wanted.node_name.clone(), wanted.external_ips),
+        decoder: Decoder::new(wanted.node_name.clone(), wanted.external_ips)
+            .bind_address(wanted.bind_address),
         events: events.clone(),
         part,
         delivered: delivered.clone(),

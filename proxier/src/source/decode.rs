@@ -98,6 +98,7 @@ pub trait Kind {
 pub struct Decoder {
     node_name: Arc<str>,
     external_ips: bool,
+    bind_address: Option<IpAddr>,
     names: Interner,
 }
 
@@ -105,7 +106,14 @@ impl Decoder {
     /// For a node of this name. Without `external_ips` (feature gate `AllowServiceExternalIPs`) `spec.externalIPs` counts
     /// as empty.
     pub fn new(node_name: impl Into<Arc<str>>, external_ips: bool) -> Self {
-        Self { node_name: node_name.into(), external_ips, names: Interner::default() }
+        Self { node_name: node_name.into(), external_ips, bind_address: None, names: Interner::default() }
+    }
+
+    /// With this for the Node's address of its family, and its primary one, whatever the Node says (`bindAddress`).
+    #[must_use]
+    pub fn bind_address(mut self, addr: Option<IpAddr>) -> Self {
+        self.bind_address = addr;
+        self
     }
 
     /// A Service; `None` in the change if it is not ours to serve.

@@ -4,7 +4,6 @@
 mod coalesce;
 mod flows;
 mod syncer;
-mod take_over;
 mod task;
 
 pub use coalesce::Pace;

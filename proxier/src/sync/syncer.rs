@@ -1,6 +1,5 @@
 //! Owns one sync: plan, commit, accept, and what follows from a refusal. Knows nothing of tasks or timers.
 
-use super::take_over;
 use netlink::{ForeignObject, Generation, Monitor, Nft, Notice, Refusal, TableDump};
 use nft_ir::{Family, Op, Rule, SetDecl, Table, Transaction};
 use proxier_core::conntrack::FlowRules;
@@ -61,7 +60,6 @@ pub struct Syncer {
     nft: Nft,
     monitor: Monitor,
     generation: Option<Generation>,
-    take_over: bool,
 }
 
 /// A transaction of so many elements is committed with nobody listening.
@@ -81,7 +79,6 @@ impl Syncer {
             nft: Nft::open()?,
             monitor: Monitor::open()?,
             generation: None,
-            take_over: true,
         })
     }
 
@@ -160,7 +157,6 @@ impl Syncer {
             match self.commit(&plan.transaction, expected) {
                 Ok(generation) => {
                     self.generation = Some(generation);
-                    self.take_over = false;
                     self.engine.accept(plan);
                     return Ok(report);
                 }
@@ -234,9 +230,6 @@ impl Syncer {
             }
         }
         let mut plan = self.engine.adopt(kernel);
-        if self.take_over {
-            first.extend(take_over::remove_kube_proxy(&self.nft.tables()?));
-        }
         plan.transaction.ops.splice(0..0, first);
         Ok(plan)
     }

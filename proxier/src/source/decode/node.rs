@@ -31,7 +31,7 @@ pub(super) fn decode(decoder: &mut Decoder, object: &core::Node) -> Decoded {
     let zone = object.metadata.labels.as_ref().and_then(|labels| labels.get(ZONE_LABEL));
     let node = Node {
         name: decoder.node_name.clone(),
-        addresses: addresses(object, &mut rejections),
+        addresses: overridden(addresses(object, &mut rejections), decoder.bind_address),
         pod_cidrs,
         zone: zone.filter(|zone| !zone.is_empty()).map(|zone| decoder.names.intern(zone)),
         being_deleted: object.metadata.deletion_timestamp.is_some(),
@@ -42,6 +42,15 @@ pub(super) fn decode(decoder: &mut Decoder, object: &core::Node) -> Decoded {
             .any(|taint| taint.key == TO_BE_DELETED_TAINT),
     };
     Decoded { change: Some(Change::Node(Some(Arc::new(node)))), rejected: rejections.into_vec() }
+}
+
+/// The same, with the address that the operator decided on before all others of its family.
+fn overridden(mut addrs: Vec<IpAddr>, bind_address: Option<IpAddr>) -> Vec<IpAddr> {
+    if let Some(bind_address) = bind_address {
+        addrs.retain(|addr| Family::of(addr) != Family::of(&bind_address));
+        addrs.insert(0, bind_address);
+    }
+    addrs
 }
 
 /// The first InternalIP, else ExternalIP; then the first address of the other family in the same order.

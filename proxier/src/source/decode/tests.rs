@@ -498,3 +498,24 @@ fn gone_is_the_change_without_a_value() {
     assert_eq!(ObjectKey::Node("node-1".into()).gone(), Change::Node(None));
     assert_eq!(ObjectKey::ServiceCidr("k".into()).gone(), Change::ServiceCidr("k".into(), Vec::new()));
 }
+
+#[test]
+fn bind_address_takes_the_place_of_the_nodes_address_of_its_family() {
+    let object: Node = serde_json::from_value(json!({
+        "metadata": {"name": "node-1"},
+        "status": {"addresses": [
+            {"type": "InternalIP", "address": "192.168.0.1"},
+            {"type": "InternalIP", "address": "fd00::1"},
+        ]},
+    }))
+    .unwrap();
+    let addresses = |bind_address: &str| {
+        let decoded = decoder().bind_address(Some(bind_address.parse().unwrap())).node(&object);
+        match decoded.change {
+            Some(Change::Node(Some(node))) => texts(&node.addresses),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(addresses("10.0.0.7"), ["10.0.0.7", "fd00::1"]);
+    assert_eq!(addresses("fd00::7"), ["fd00::7", "192.168.0.1"], "it is the primary one");
+}
