@@ -78,3 +78,30 @@ fn nft_lists_and_loads_our_tables() {
         }
     }
 }
+
+/// `proxier trace` says what becomes of a packet, on what the kernel holds.
+#[test]
+fn trace_tells_the_fate_of_a_packet() {
+    let mut stage = Stage::new("trace");
+    let (a, b) = (stage.node(0).pod("a"), stage.node(1).pod("b"));
+    stage.apply(&everything(false));
+    stage.apply(&integration::objects::slices("all", &[("http", L4Proto::Tcp, 8080)], &[&a, &b]));
+    let trace = |args: &[&str]| -> Output {
+        let program = integration::parts::proxier().expect("the program is built");
+        stage.node(0).run(|| Command::new(program).arg("trace").args(args).output().expect("the program runs"))
+    };
+    let text = ok(&trace(&["--from", "10.244.1.9", "--interface", "cni0", "--to", "10.96.0.10:80"]));
+    for line in [
+        "10.244.1.9 dials 10.96.0.10:80/tcp, in by cni0",
+        "50.0 %  delivered to 10.244.1.2:8080",
+        "50.0 %  delivered to 10.244.2.2:8080",
+        "dnat to 10.244.1.2:8080",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    let text = ok(&trace(&["--to", "[fd00:10:96::11]:80/udp"]));
+    assert!(text.contains("100.0 %  rejected with port unreachable"), "{text}");
+    assert!(text.contains("test/none:udp"), "the Service is named:\n{text}");
+    let refused = trace(&["--from", "10.244.1.9", "--to", "10.96.0.10:80"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("--interface"));
+}
