@@ -2,7 +2,7 @@
 //! what is stored in it.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -19,12 +19,15 @@ use crate::kubectl::{Connection, Kubectl};
 use crate::netns::Netns;
 use crate::plan::Prefix;
 use crate::process::Process;
-use crate::{parts, wait, wire};
+use crate::{http, parts, wait, wire};
+use serde_json::json;
 
 /// The server's address, the same for every node that is wired to it. Not a loopback address: Kubernetes refuses those
 /// as endpoints, and the server is the endpoint of its own Service, `kubernetes`.
 const ADDR: Ipv4Addr = Ipv4Addr::new(100, 64, 255, 1);
 const PORT: u16 = 6443;
+/// Where etcd listens, in the server's namespace.
+const ETCD: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2379);
 /// The token of a client that may do everything; nobody outside of the lab can reach the server.
 const TOKEN: &str = "lab";
 /// What stands before the point in the DER form of a P-256 public key (RFC 5480, SubjectPublicKeyInfo).
@@ -114,6 +117,15 @@ impl ApiServer {
         wire::route_via(ns, Prefix::host(ADDR.into()), here)
     }
 
+    /// Takes a namespace's link to the server away, so that dialling it fails at once; [`Self::wire_to`] gives it another.
+    #[track_caller]
+    pub fn cut_off(&self, ns: &Netns) {
+        let cut = wire::remove(ns, "api").and_then(|()| wire::blackhole(ns, Prefix::host(ADDR.into())));
+        if let Err(error) = cut {
+            panic!("{error}");
+        }
+    }
+
     /// A kubeconfig file for a program in a namespace that is wired to the server.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
@@ -156,6 +168,20 @@ impl ApiServer {
     pub fn restart(&self) {
         self.take_down();
         self.bring_up();
+    }
+
+    /// Compacts etcd: versions of objects before now can no longer be watched from.
+    #[track_caller]
+    pub fn compact(&self) {
+        let compacted = self.ns.run(|| -> std::io::Result<u16> {
+            // A key of one zero byte, in base64; the answer's head tells the revision whatever is found.
+            let now = http::post(ETCD, "/v3/kv/range", &json!({ "key": "AA==" }))?;
+            let now: serde_json::Value = serde_json::from_str(&now.body)?;
+            let revision = &now["header"]["revision"];
+            let order = json!({ "revision": revision, "physical": true });
+            Ok(http::post(ETCD, "/v3/kv/compaction", &order)?.status)
+        });
+        assert!(matches!(compacted, Ok(200)), "etcd was not compacted: {compacted:?}");
     }
 
     fn signal(&self, signal: Signal) {

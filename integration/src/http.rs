@@ -35,9 +35,21 @@ impl Host {
 }
 
 fn get(at: SocketAddr, path: &str) -> io::Result<Response> {
+    ask(at, &format!("GET {path} HTTP/1.0\r\nHost: {at}\r\nAccept: */*\r\n\r\n"))
+}
+
+/// POSTs JSON to a server, from the namespace of the calling thread.
+pub(crate) fn post(at: SocketAddr, path: &str, json: &serde_json::Value) -> io::Result<Response> {
+    let body = json.to_string();
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.0\r\nHost: {at}\r\nContent-Type: application/json\r\n");
+    ask(at, &format!("{head}Content-Length: {length}\r\n\r\n{body}"))
+}
+
+fn ask(at: SocketAddr, request: &str) -> io::Result<Response> {
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\nAccept: */*\r\n\r\n")?;
+    stream.write_all(request.as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     read(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))

@@ -64,12 +64,13 @@ pub struct ServiceText(Value);
 pub fn service(name: &str, cluster_ips: &[&str]) -> ServiceText {
     let families: Vec<&str> =
         cluster_ips.iter().map(|ip| if ip.contains(':') { "IPv6" } else { "IPv4" }).collect();
+    let policy = if families.len() > 1 { "RequireDualStack" } else { "SingleStack" };
     ServiceText(json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": name, "namespace": NAMESPACE, "creationTimestamp": "2026-01-01T00:00:00Z" },
         "spec": {
             "type": "ClusterIP", "clusterIP": cluster_ips.first(), "clusterIPs": cluster_ips,
-            "ipFamilies": families, "ports": [],
+            "ipFamilies": families, "ipFamilyPolicy": policy, "ports": [],
         },
     }))
 }

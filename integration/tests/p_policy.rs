@@ -370,7 +370,7 @@ fn p08_a_client_is_forgotten_after_its_time() {
         let first = sticks_to(pod, L4Proto::Tcp, cluster_ip(family));
         // Each pause is longer than the time-out, after it the draw is free: soon the other comes.
         integration::wait::until("another endpoint after the time-out", integration::wait::SOON, || {
-            std::thread::park_timeout(std::time::Duration::from_millis(1100));
+            std::thread::sleep(std::time::Duration::from_millis(1100));
             pod.dials(L4Proto::Tcp, cluster_ip(family)).by().is_some_and(|by| by != first)
         });
     }

@@ -42,7 +42,6 @@ fn rows() -> Vec<Row> {
             bad_service("s1", with("10.96.0.300", 80)),
             &["Service test/s1: spec.clusterIP", "10.96.0.300"],
         ),
-        ("leading zeros", bad_service("s2", with("010.96.0.20", 80)), &["Service test/s2", "010.96.0.20"]),
         (
             "a prefix for an address",
             bad_service("s3", with("10.96.0.21/32", 80)),
@@ -54,7 +53,11 @@ fn rows() -> Vec<Row> {
             &["Service test/s4: spec.ports[0].port", "\"0\""],
         ),
         ("port 65536", bad_service("s5", with("10.96.0.23", 65536)), &["Service test/s5", "65536"]),
-        ("a negative port", bad_service("s6", with("10.96.0.24", -1)), &["Service test/s6", "-1"]),
+        (
+            "a negative port",
+            bad_service("s6", with("10.96.0.24", -1)),
+            &["Service test/s6: spec.ports[0].port: \"-1\""],
+        ),
         (
             "a protocol that there is not",
             bad_service(
@@ -142,11 +145,6 @@ fn rows() -> Vec<Row> {
             ],
         ),
         (
-            "leading zeros in an endpoint",
-            bad_slice("e2", endpoints(&["010.244.1.9"])),
-            &["EndpointSlice test/e2", "010.244.1.9"],
-        ),
-        (
             "the other family's endpoint",
             bad_slice("e3", endpoints(&["fd00:10:244:1::9"])),
             &["EndpointSlice test/e3"],
@@ -204,17 +202,25 @@ fn s03_a_bad_object_costs_itself_and_is_named_in_the_log() {
     for family in Family::ALL {
         comes_to_reach(&client, L4Proto::Tcp, web(family), &["a"], wait::SOON);
     }
-    for (what, object, said) in &rows {
+    for (_, object, said) in &rows {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
         for phrase in *said {
-            let line = program.wait_for_line(phrase, wait::SOON);
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            assert!(line.contains(name), "{what}: {line}");
+            program.wait_for_words(&[name, phrase], wait::SOON);
         }
     }
     // What is good of an object that is bad in part counts.
     for n in [26_u8, 27, 29, 30, 31] {
         refused(&client, L4Proto::Tcp, at(&format!("10.96.0.{n}"), 80));
     }
+    // Leading zeros are read as the API server reads them: decimal.
+    let zeros: Vec<String> =
+        a.addr(Family::Ip).to_string().split('.').map(|part| format!("{part:0>3}")).collect();
+    let mut endpoint = bad_slice("zeros", endpoints(&[&zeros.join(".")]));
+    endpoint["metadata"]["labels"]["kubernetes.io/service-name"] = "zeros".into();
+    let ports = json!([{ "port": 80 }]);
+    let service = bad_service("zeros", json!({ "clusterIP": "010.096.000.020", "ports": ports }));
+    manifests.put_text("zeros.json", &list([service, endpoint]));
+    comes_to_reach(&client, L4Proto::Tcp, at("10.96.0.20", 80), &["a"], wait::SOON);
     // And everybody goes on: the good ones change among the bad.
     manifests.put_text("all.json", &list(bad(half..rows.len()).chain(good(&[&a, &b])).chain(bad(0..half))));
     for family in Family::ALL {

@@ -6,9 +6,9 @@ use crate::config::Logging;
 use format::{Json, Klog};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tracing::{Level, Metadata};
+use tracing::Metadata;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::dynamic_filter_fn;
+use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
@@ -68,20 +68,21 @@ impl Verbosity {
     }
 
     /// The most detailed level that passes for this target. `-v` 2 brings debug, 4 trace, 6 that of the libraries as well.
-    fn most(&self, target: &str) -> Level {
+    fn most(&self, target: &str) -> LevelFilter {
         let crate_name = target.split("::").next().unwrap_or_default();
         let module = target.rsplit("::").next().unwrap_or_default();
         let by_module = self.modules.iter().find(|(pattern, _)| matches(pattern, module));
         let level = by_module.map_or_else(|| self.get(), |(_, level)| *level);
         let is_own = OWN.contains(&crate_name);
         match level {
-            _ if is_own && level >= 4 => Level::TRACE,
-            _ if is_own && level >= 2 => Level::DEBUG,
-            _ if is_own => Level::INFO,
-            0..4 if DOUBLED.contains(&crate_name) => Level::ERROR,
-            0..4 => Level::WARN,
-            4..6 => Level::INFO,
-            _ => Level::TRACE,
+            _ if is_own && level >= 4 => LevelFilter::TRACE,
+            _ if is_own && level >= 2 => LevelFilter::DEBUG,
+            _ if is_own => LevelFilter::INFO,
+            // Each try of each watch while the API server is away is an error to them.
+            0..4 if DOUBLED.contains(&crate_name) => LevelFilter::OFF,
+            0..4 => LevelFilter::WARN,
+            4..6 => LevelFilter::INFO,
+            _ => LevelFilter::TRACE,
         }
     }
 }
@@ -115,14 +116,14 @@ mod tests {
     #[test]
     fn levels_follow_the_verbosity() {
         for (level, target, most) in [
-            (0, "proxier::sync", Level::INFO),
-            (1, "proxier::sync", Level::INFO),
-            (2, "proxier::sync", Level::DEBUG),
-            (4, "proxier_core::engine", Level::TRACE),
-            (0, "hyper::proto", Level::WARN),
-            (0, "kube_client::client::builder", Level::ERROR),
-            (5, "kube_client::client::builder", Level::INFO),
-            (9, "hyper::proto", Level::TRACE),
+            (0, "proxier::sync", LevelFilter::INFO),
+            (1, "proxier::sync", LevelFilter::INFO),
+            (2, "proxier::sync", LevelFilter::DEBUG),
+            (4, "proxier_core::engine", LevelFilter::TRACE),
+            (0, "hyper::proto", LevelFilter::WARN),
+            (0, "kube_client::client::builder", LevelFilter::OFF),
+            (5, "kube_client::client::builder", LevelFilter::INFO),
+            (9, "hyper::proto", LevelFilter::TRACE),
         ] {
             assert_eq!(verbosity(level, &[]).most(target), most, "{level} {target}");
         }
@@ -131,10 +132,10 @@ mod tests {
     #[test]
     fn modules_have_their_own() {
         let verbosity = verbosity(0, &[("conn*", 4), ("sy?c", 2)]);
-        assert_eq!(verbosity.most("proxier::conntrack"), Level::TRACE);
-        assert_eq!(verbosity.most("proxier::sync"), Level::DEBUG);
-        assert_eq!(verbosity.most("proxier::health"), Level::INFO);
+        assert_eq!(verbosity.most("proxier::conntrack"), LevelFilter::TRACE);
+        assert_eq!(verbosity.most("proxier::sync"), LevelFilter::DEBUG);
+        assert_eq!(verbosity.most("proxier::health"), LevelFilter::INFO);
         verbosity.set(2);
-        assert_eq!((verbosity.get(), verbosity.most("proxier::health")), (2, Level::DEBUG));
+        assert_eq!((verbosity.get(), verbosity.most("proxier::health")), (2, LevelFilter::DEBUG));
     }
 }

@@ -13,7 +13,7 @@ pub use plan::{ForgetClients, Plan};
 
 use crate::Change;
 use crate::model::{Cluster, Service, ServiceName, ServicePortName, Touched};
-use crate::policy::{Claims, Conflict};
+use crate::policy::{Claimant, Claims, Conflict};
 use crate::ruleset::{PickChain, Shared};
 use crate::settings::Settings;
 use crate::view::{Exposure, Frontend, ServicePortView, port_name, wanted_frontends};
@@ -88,36 +88,29 @@ impl Engine {
     /// Takes frontends back that a Service no longer claims and claims those that it now does.
     fn contest(&mut self, before: Option<&Service>, after: Option<&Service>) {
         let (old, new) = (self.claimed(before), self.claimed(after));
-        let created = |service: Option<&Service>| service.map_or(0, |service| service.created);
-        for (frontend, port) in old.difference(&new) {
-            let owner = self.claims.release(frontend, created(before), port);
+        for (frontend, claimant) in old.difference(&new) {
+            let owner = self.claims.release(frontend, claimant);
             self.dirty.services.extend(owner);
         }
-        for (frontend, port) in new.difference(&old) {
-            if let Some(conflict) = self.claims.claim(*frontend, created(after), port.clone()) {
+        for (frontend, claimant) in new.difference(&old) {
+            if let Some(conflict) = self.claims.claim(*frontend, claimant.clone()) {
                 self.dirty.services.insert(conflict.loser.service.clone());
                 self.dirty.services.insert(conflict.winner.service.clone());
                 self.conflicts.push(conflict);
             }
         }
-        // The same claims with another age: the contest may end otherwise.
-        if created(before) != created(after) {
-            for (frontend, port) in old.intersection(&new) {
-                let owner = self.claims.release(frontend, created(before), port);
-                self.dirty.services.extend(owner);
-                let conflict = self.claims.claim(*frontend, created(after), port.clone());
-                self.dirty.services.extend(conflict.map(|conflict| conflict.loser.service));
-            }
-        }
     }
 
-    fn claimed(&self, service: Option<&Service>) -> BTreeSet<(Frontend, ServicePortName)> {
+    fn claimed(&self, service: Option<&Service>) -> BTreeSet<(Frontend, Claimant)> {
         let mut claimed = BTreeSet::new();
         if let Some(service) = service {
             for port in &service.ports {
                 for family in &self.settings.families {
                     let wanted = wanted_frontends(service, port, *family).unwrap_or_default();
-                    claimed.extend(wanted.into_iter().map(|w| (w.frontend, port_name(service, port))));
+                    claimed.extend(wanted.into_iter().map(|wanted| {
+                        let (created, port) = (service.created, port_name(service, port));
+                        (wanted.frontend, Claimant { exposure: wanted.exposure, created, port })
+                    }));
                 }
             }
         }

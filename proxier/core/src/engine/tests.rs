@@ -346,3 +346,127 @@ proptest! {
         prop_assert_eq!(world.sync().to_string(), "");
     }
 }
+
+/// Chains, rules and sets of the whole ruleset.
+fn size(world: &World) -> [usize; 3] {
+    let tables = || world.kernel.tables.values();
+    let chains = tables().map(|table| table.chains.len()).sum();
+    let rules = tables().flat_map(|table| table.chains.values()).map(|chain| chain.rules.len()).sum();
+    [chains, rules, tables().map(|table| table.sets.len()).sum()]
+}
+
+#[test]
+fn rules_do_not_grow_with_services_endpoints_of_a_number_or_ranges() {
+    let world_of = |services: usize, ranges: usize| {
+        let mut world = World::new();
+        let ranges: Vec<String> = (0..ranges).map(|n| format!("192.0.{n}.0/24")).collect();
+        let ranges: Vec<&str> = ranges.iter().map(String::as_str).collect();
+        for n in 0..services {
+            let name = format!("s{n}");
+            let (high, low) = (n / 250, n % 250 + 1);
+            let node_port = 30_000 + u16::try_from(n).unwrap();
+            world.engine.apply(
+                service(&name, &[&format!("10.96.{high}.{low}")])
+                    .port("", nft_ir::L4Proto::Tcp, 80, node_port)
+                    .load_balancer(&[&format!("203.0.{high}.{low}")])
+                    .from(&ranges)
+                    .external_local()
+                    .upsert(),
+            );
+            let endpoints = [format!("10.244.{high}.{low}@here"), format!("10.245.{high}.{low}@there")];
+            world.engine.apply(slice(&name, &name, 8080, &[&endpoints[0], &endpoints[1]]).upsert());
+        }
+        world.sync();
+        size(&world)
+    };
+    assert_eq!(world_of(2, 1), world_of(1000, 1));
+    assert_eq!(world_of(2, 1), world_of(2, 50));
+}
+
+#[test]
+fn affinity_costs_a_constant_per_service_port_and_nothing_per_endpoint() {
+    let world_of = |sticky: usize, endpoints: usize| {
+        let mut world = World::new();
+        let endpoints: Vec<String> =
+            (0..endpoints).map(|n| format!("10.244.{}.{}@there", n / 250, n % 250 + 1)).collect();
+        let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+        for n in 0..sticky {
+            let name = format!("s{n}");
+            world.engine.apply(service(&name, &[&format!("10.96.0.{}", n + 1)]).tcp(80).sticky(60).upsert());
+            world.engine.apply(slice(&name, &name, 8080, &endpoints).upsert());
+        }
+        world.sync();
+        (size(&world), world)
+    };
+    let ([chains, rules, sets], _) = world_of(1, 2);
+    assert_eq!(
+        world_of(11, 2).0,
+        [chains + 20, rules + 20, sets + 10],
+        "two chains, two rules and a map each"
+    );
+    let (of_many, mut many) = world_of(1, 1000);
+    // A pick chain has one rule more than one for a single endpoint, whatever the number.
+    assert_eq!(of_many, [chains, rules, sets]);
+    let more: Vec<String> = (0..1001).map(|n| format!("10.244.{}.{}@there", n / 250, n % 250 + 1)).collect();
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
+    let change = many.apply([slice("s0", "s0", 8080, &more).upsert()]);
+    assert_eq!(change.element_count(), 3, "one of 1,000 costs what one of two does: a slot and a verdict");
+}
+
+proptest! {
+    /// f17: hundreds of changes across slices of a Service with policy Local; after quiet, the local list is the API's.
+    #[test]
+    fn f17_the_local_list_equals_the_slices(
+        changes in proptest::collection::vec(
+            (0..4_usize, proptest::collection::btree_map(1_u8..9, 0..4_usize, 0..5)), 1..60),
+        syncs in proptest::collection::vec(any::<bool>(), 60),
+    ) {
+        let mut world = World::new();
+        world.engine.apply(web().external_local().load_balancer(&["203.0.113.7"]).upsert());
+        let mut api: BTreeMap<usize, BTreeMap<u8, usize>> = BTreeMap::new();
+        const STATES: [&str; 4] = ["@here", "@there", "@here leaving", "@here unready"];
+        for ((n, endpoints), sync) in changes.into_iter().zip(syncs) {
+            let words: Vec<String> =
+                endpoints.iter().map(|(host, state)| format!("10.244.1.{host}{}", STATES[*state])).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            world.engine.apply(slice(&format!("slice-{n}"), "web", 8080, &words).upsert());
+            api.insert(n, endpoints);
+            if sync {
+                world.sync();
+            }
+        }
+        world.sync();
+        // An endpoint in several slices counts as not terminating if one says so, and as ready if one of those does.
+        let rank = |state: usize| [0, 0, 2, 1][state];
+        let mut best: BTreeMap<u8, usize> = BTreeMap::new();
+        for endpoints in api.values() {
+            for (host, state) in endpoints {
+                let known = best.entry(*host).or_insert(*state);
+                if rank(*state) < rank(*known) {
+                    *known = *state;
+                }
+            }
+        }
+        // One host is on one node in the API; slices that disagree about that say nothing of the proxier.
+        prop_assume!(!api.values().flatten().any(|(host, state)| {
+            (*state == 1) != api.values().filter_map(|e| e.get(host)).all(|other| *other == 1)
+                && api.values().filter_map(|e| e.get(host)).any(|other| *other == 1)
+        }));
+        let of_state = |state: usize| best.iter().filter(move |(_, s)| **s == state).map(|(host, _)| *host);
+        let mut want: Vec<u8> = of_state(0).collect();
+        if want.is_empty() {
+            want = of_state(2).collect();
+        }
+        let views = world.engine.views_of(&ServiceName::new("ns", "web"));
+        let mut got: Vec<u8> = views
+            .iter()
+            .flat_map(|(_, view)| view.local.iter())
+            .map(|d| match d.addr {
+                std::net::IpAddr::V4(addr) => addr.octets()[3],
+                std::net::IpAddr::V6(_) => 0,
+            })
+            .collect();
+        got.sort_unstable();
+        prop_assert_eq!(got, want);
+    }
+}

@@ -1,16 +1,21 @@
 //! Owns whose a frontend is when several Service ports claim it. Knows nothing of what the owner does with it.
 
 use crate::model::{ServiceName, ServicePortName};
-use crate::view::Frontend;
+use crate::view::{Exposure, Frontend};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt;
 
-/// A Service port that claims a frontend. The least claimant wins: the older Service, then the lower name.
+/// A Service port that claims a frontend. The least claimant wins: whose ClusterIP it is, so that nobody takes over another
+/// Service's by naming it as an external address; then the older Service, then the lower name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Claimant {
-    created: i64,
-    port: ServicePortName,
+pub struct Claimant {
+    /// What the frontend is to the Service.
+    pub exposure: Exposure,
+    /// When the Service was created, in seconds since 1970.
+    pub created: i64,
+    /// The Service port.
+    pub port: ServicePortName,
 }
 
 /// Two Service ports claim one frontend.
@@ -29,7 +34,7 @@ impl fmt::Display for Conflict {
         let Self { frontend, winner, loser } = self;
         write!(
             f,
-            "Services {winner} and {loser} both claim {frontend}; {winner} has it, being older or first by name"
+            "Services {winner} and {loser} both claim {frontend}; {winner} has it: its ClusterIP, or older, or first by name"
         )
     }
 }
@@ -48,9 +53,8 @@ impl Claims {
     }
 
     /// Adds a claim. Says who conflicts, if anybody, so that the other Service is looked at again.
-    pub fn claim(&mut self, frontend: Frontend, created: i64, port: ServicePortName) -> Option<Conflict> {
+    pub fn claim(&mut self, frontend: Frontend, claimant: Claimant) -> Option<Conflict> {
         let all = self.claimants.entry(frontend).or_default();
-        let claimant = Claimant { created, port };
         let Err(place) = all.binary_search(&claimant) else { return None };
         all.insert(place, claimant);
         match &all[..] {
@@ -63,14 +67,9 @@ impl Claims {
     }
 
     /// Takes a claim back. Says which Service has the frontend now, if that changed.
-    pub fn release(
-        &mut self,
-        frontend: &Frontend,
-        created: i64,
-        port: &ServicePortName,
-    ) -> Option<ServiceName> {
+    pub fn release(&mut self, frontend: &Frontend, claimant: &Claimant) -> Option<ServiceName> {
         let all = self.claimants.get_mut(frontend)?;
-        let place = all.iter().position(|c| c.created == created && c.port == *port)?;
+        let place = all.iter().position(|other| other == claimant)?;
         all.remove(place);
         if all.is_empty() {
             self.claimants.remove(frontend);
@@ -97,19 +96,33 @@ mod tests {
         }
     }
 
+    fn external(created: i64, name: &str) -> Claimant {
+        Claimant { exposure: Exposure::External, created, port: port(name) }
+    }
+
+    #[test]
+    fn a_cluster_ip_is_its_services_own_whoever_is_older() {
+        let mut claims = Claims::default();
+        assert_eq!(claims.claim(frontend(), external(10, "a")), None);
+        let own = Claimant { exposure: Exposure::Internal, ..external(20, "b") };
+        let conflict = claims.claim(frontend(), own.clone()).unwrap();
+        assert_eq!((conflict.winner, conflict.loser), (port("b"), port("a")));
+        assert_eq!(claims.release(&frontend(), &own), Some(port("a").service));
+    }
+
     #[test]
     fn the_older_wins_then_the_lower_name_and_the_next_takes_over() {
         let mut claims = Claims::default();
-        assert_eq!(claims.claim(frontend(), 20, port("b")), None);
-        let conflict = claims.claim(frontend(), 10, port("c")).unwrap();
+        assert_eq!(claims.claim(frontend(), external(20, "b")), None);
+        let conflict = claims.claim(frontend(), external(10, "c")).unwrap();
         assert_eq!((conflict.winner, conflict.loser), (port("c"), port("b")));
-        let conflict = claims.claim(frontend(), 20, port("a")).unwrap();
+        let conflict = claims.claim(frontend(), external(20, "a")).unwrap();
         assert_eq!((conflict.winner, conflict.loser), (port("c"), port("a")));
         assert_eq!(claims.owner(&frontend()), Some(&port("c")));
-        assert_eq!(claims.release(&frontend(), 10, &port("c")), Some(port("a").service));
-        assert_eq!(claims.release(&frontend(), 20, &port("b")), None);
+        assert_eq!(claims.release(&frontend(), &external(10, "c")), Some(port("a").service));
+        assert_eq!(claims.release(&frontend(), &external(20, "b")), None);
         assert_eq!(claims.owner(&frontend()), Some(&port("a")));
-        assert_eq!(claims.release(&frontend(), 20, &port("a")), None);
+        assert_eq!(claims.release(&frontend(), &external(20, "a")), None);
         assert_eq!(claims.owner(&frontend()), None);
     }
 }

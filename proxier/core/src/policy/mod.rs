@@ -9,4 +9,4 @@ pub mod source_ranges;
 
 pub use candidates::{Candidate, candidates};
 pub use choice::{Choice, Demand, List, Place, Reason, choose};
-pub use claims::{Claims, Conflict};
+pub use claims::{Claimant, Claims, Conflict};

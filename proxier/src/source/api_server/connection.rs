@@ -8,6 +8,9 @@ use std::time::Duration;
 /// A watch brings a bookmark about once a minute. One that has been silent for this long is dead, and is begun anew.
 const SILENCE: Duration = Duration::from_secs(150);
 
+/// A way to the server that is back must not wait for a try from before that nobody answers.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// Where the API server is, and who we are to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connection {
@@ -73,6 +76,7 @@ impl Connection {
         if let Some(master) = master {
             config.cluster_url = url(master)?;
         }
+        config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(SILENCE);
         Ok(config)
     }

@@ -1,7 +1,7 @@
 //! Owns which file of a folder says what; knows nothing of how files are found, read or watched.
 
 use super::super::{Decoder, ObjectKey, Rejected};
-use super::parse::Object;
+use super::parse::{Broken, Object};
 use proxier_core::Change;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -32,6 +32,15 @@ impl Folder {
         for object in objects {
             let kind = object.kind();
             let key = kind.key(&mut self.decoder);
+            if let Object::Broken(broken) = object {
+                update.rejected.push(unreadable(&key, file, broken));
+                // What this file said of it last stays.
+                let before = self.claims.get(&key).and_then(|claims| claims.get(file));
+                if let Some(before) = before.filter(|_| !said.contains_key(&key)) {
+                    said.insert(key, before.clone());
+                }
+                continue;
+            }
             let decoded = kind.decode(&mut self.decoder);
             update.rejected.extend(decoded.rejected);
             update.rejected.extend(lacks_address(&key, object));
@@ -85,6 +94,15 @@ impl Folder {
         if now != before {
             update.changes.push(now.unwrap_or_else(|| key.clone().gone()));
         }
+    }
+}
+
+fn unreadable(object: &ObjectKey, file: &OsStr, broken: &Broken) -> Rejected {
+    Rejected {
+        object: object.clone(),
+        field: "manifest".to_owned(),
+        value: file.to_string_lossy().into_owned(),
+        reason: format!("{}; what it said last stays", broken.error),
     }
 }
 

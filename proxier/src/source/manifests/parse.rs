@@ -4,6 +4,7 @@ use super::super::decode::Kind;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -16,6 +17,16 @@ pub(super) enum Object {
     EndpointSlice(Box<EndpointSlice>),
     Node(Box<Node>),
     ServiceCidr(Box<ServiceCIDR>),
+    /// One that has a name and cannot be read for the rest. It costs only itself.
+    Broken(Broken),
+}
+
+/// An object that cannot be read.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// As far as it could be read: what it would be, and its name.
+    pub(super) named: Box<Object>,
+    pub(super) error: ParseError,
 }
 
 impl Object {
@@ -25,7 +36,72 @@ impl Object {
             Self::EndpointSlice(object) => &**object,
             Self::Node(object) => &**object,
             Self::ServiceCidr(object) => &**object,
+            Self::Broken(broken) => broken.named.kind(),
         }
+    }
+
+    /// Reads an object of a kind that matters here; `None` for other kinds.
+    fn read(api_version: &str, kind: &str, source: &Source<'_>) -> Option<Result<Self, ParseError>> {
+        Some(match (api_version, kind) {
+            ("v1", "Service") => {
+                source.read(Self::Service, |metadata| Service { metadata, ..Service::default() })
+            }
+            ("discovery.k8s.io/v1", "EndpointSlice") => source
+                .read(Self::EndpointSlice, |metadata| EndpointSlice { metadata, ..EndpointSlice::default() }),
+            ("v1", "Node") => source.read(Self::Node, |metadata| Node { metadata, ..Node::default() }),
+            ("networking.k8s.io/v1", "ServiceCIDR") => {
+                source.read(Self::ServiceCidr, |metadata| ServiceCIDR { metadata, ..ServiceCIDR::default() })
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Where an object is read from.
+enum Source<'a> {
+    Document(&'a Document<'a>, Syntax),
+    Item(&'a Document<'a>, usize, &'a serde_json::Value),
+}
+
+/// All that a broken object has to have.
+#[derive(Deserialize)]
+struct Named {
+    metadata: NamedMeta,
+}
+
+#[derive(Deserialize)]
+struct NamedMeta {
+    name: String,
+    #[serde(default)]
+    namespace: Option<String>,
+}
+
+impl Source<'_> {
+    fn typed<T: DeserializeOwned>(&self) -> Result<T, ParseError> {
+        match self {
+            Self::Document(document, syntax) => typed(document, *syntax),
+            Self::Item(document, at, item) => T::deserialize(*item).map_err(|cause| ParseError::Document {
+                document: document.number,
+                place: Place::Item(*at),
+                reason: cause.to_string(),
+            }),
+        }
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        object: fn(Box<T>) -> Object,
+        named: fn(ObjectMeta) -> T,
+    ) -> Result<Object, ParseError> {
+        let error = match self.typed::<T>() {
+            Ok(read) => return Ok(object(Box::new(read))),
+            Err(error) => error,
+        };
+        let Ok(Named { metadata: NamedMeta { name, namespace } }) = self.typed::<Named>() else {
+            return Err(error);
+        };
+        let metadata = ObjectMeta { name: Some(name), namespace, ..ObjectMeta::default() };
+        Ok(Object::Broken(Broken { named: Box::new(object(Box::new(named(metadata)))), error }))
     }
 }
 
@@ -139,18 +215,14 @@ fn objects(document: &Document<'_>, syntax: Syntax) -> Result<Vec<Object>, Parse
     if kind.is_empty() {
         return Err(document.error(document.first_line, "has no kind"));
     }
-    let object = match (api_version.as_str(), kind.as_str()) {
-        ("v1", "Service") => Some(Object::Service(typed(document, syntax)?)),
-        ("discovery.k8s.io/v1", "EndpointSlice") => Some(Object::EndpointSlice(typed(document, syntax)?)),
-        ("v1", "Node") => Some(Object::Node(typed(document, syntax)?)),
-        ("networking.k8s.io/v1", "ServiceCIDR") => Some(Object::ServiceCidr(typed(document, syntax)?)),
-        (_, kind) if kind.ends_with("List") => {
-            let list: List = typed(document, syntax)?;
-            return items(document, &api_version, kind, list.items.unwrap_or_default());
-        }
-        _ => None,
-    };
-    Ok(object.into_iter().collect())
+    if let Some(object) = Object::read(&api_version, &kind, &Source::Document(document, syntax)) {
+        return Ok(vec![object?]);
+    }
+    if kind.ends_with("List") {
+        let list: List = typed(document, syntax)?;
+        return items(document, &api_version, &kind, &list.items.unwrap_or_default());
+    }
+    Ok(Vec::new())
 }
 
 /// The items of a `List`, or of a list of one kind such as `ServiceList`, whose items may leave their kind out.
@@ -158,27 +230,16 @@ fn items(
     document: &Document<'_>,
     list_version: &str,
     list_kind: &str,
-    items: Vec<serde_json::Value>,
+    items: &[serde_json::Value],
 ) -> Result<Vec<Object>, ParseError> {
     let mut objects = Vec::new();
-    for (at, item) in items.into_iter().enumerate() {
-        let text = |key: &str| item.get(key).and_then(|value| value.as_str()).map(str::to_owned);
-        let kind = text("kind").unwrap_or_else(|| list_kind.trim_end_matches("List").to_owned());
-        let version = text("apiVersion").unwrap_or_else(|| list_version.to_owned());
-        let object = match (version.as_str(), kind.as_str()) {
-            ("v1", "Service") => serde_json::from_value(item).map(Object::Service),
-            ("discovery.k8s.io/v1", "EndpointSlice") => {
-                serde_json::from_value(item).map(Object::EndpointSlice)
-            }
-            ("v1", "Node") => serde_json::from_value(item).map(Object::Node),
-            ("networking.k8s.io/v1", "ServiceCIDR") => serde_json::from_value(item).map(Object::ServiceCidr),
-            _ => continue,
-        };
-        objects.push(object.map_err(|cause| ParseError::Document {
-            document: document.number,
-            place: Place::Item(at),
-            reason: cause.to_string(),
-        })?);
+    for (at, item) in items.iter().enumerate() {
+        let text = |key: &str| item.get(key).and_then(|value| value.as_str());
+        let kind = text("kind").unwrap_or_else(|| list_kind.trim_end_matches("List"));
+        let version = text("apiVersion").unwrap_or(list_version);
+        if let Some(object) = Object::read(version, kind, &Source::Item(document, at, item)) {
+            objects.push(object?);
+        }
     }
     Ok(objects)
 }

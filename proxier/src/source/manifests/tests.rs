@@ -248,6 +248,27 @@ fn errors_name_document_and_line() {
     }
 }
 
+#[tokio::test]
+async fn an_object_that_cannot_be_read_costs_only_itself_and_keeps_what_it_said() {
+    let both = |port: &str| {
+        format!("{}---\n{}", service("a", 1).replace("port: 1", &format!("port: {port}")), service("b", 2))
+    };
+    let mut world = World::start(&[("x.yaml", &both("one"))]);
+    assert_eq!(world.changes().await, ["+b:2"]);
+    let rejected = world.rejected().await;
+    assert!(
+        rejected[0].to_string().starts_with("Service default/a: manifest: \"x.yaml\": document 1, line ")
+    );
+    world.synced().await;
+    fs::write(world.path("x.yaml"), both("3")).unwrap();
+    assert_eq!(world.changes().await, ["+a:3"]);
+    // Broken again: what it said last stays, the other one is gone.
+    let broken = service("a", 1).replace("port: 1", "port: one");
+    fs::write(world.path("x.yaml"), broken).unwrap();
+    assert_eq!(world.changes().await, ["-b"]);
+    assert_eq!(world.rejected().await.len(), 1);
+}
+
 #[test]
 fn a_hundred_thousand_endpoints_fit_into_a_file() {
     let dir = TempDir::new().unwrap();
