@@ -1,9 +1,10 @@
-//! Owns the thread that deletes flows which no longer match what is programmed. It has a socket of its own, so that no sync
+//! Owns the thread that deletes flows which no longer match what is programmed. It has sockets of its own, so that no sync
 //! waits for a long table. Knows nothing of what makes a flow stale.
 
 use netlink::conntrack::{Conntrack, Filter, Flow, Status};
 use nft_ir::Family;
 use proxier_core::conntrack::{FlowEnds, FlowRules, Search};
+use std::num::NonZeroU16;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,8 +20,14 @@ pub struct Cleaned {
     pub deleted: usize,
 }
 
-/// How long to wait before looking again when the table could not be read.
+/// How long to wait before looking again when the table could not be read; then twice as long each time, up to
+/// [`AGAIN_AT_LAST`].
 const AGAIN: Duration = Duration::from_secs(1);
+
+const AGAIN_AT_LAST: Duration = Duration::from_secs(60);
+
+/// So many stale flows are deleted before the table is read on: what is found need not be kept, however much it is.
+const RUN: usize = 500;
 
 /// The thread, as seen from the task that syncs. It ends when this is dropped.
 #[derive(Debug)]
@@ -41,7 +48,7 @@ impl FlowCleaner {
 
     /// Has flows looked at; returns at once. What still waits is looked at together with it.
     pub fn clean(&self, rules: FlowRules) {
-        if !rules.is_empty() && self.jobs.send(rules).is_err() {
+        if !rules.says_nothing() && self.jobs.send(rules).is_err() {
             tracing::error!(
                 "the thread that cleans flows has ended; UDP flows may stay with endpoints that are gone"
             );
@@ -51,11 +58,12 @@ impl FlowCleaner {
 
 fn serve(inbox: &Receiver<FlowRules>, told: impl Fn(Cleaned)) {
     let mut waiting = FlowRules::default();
+    let mut again = AGAIN;
     loop {
         let next = if waiting.is_empty() {
             inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
-            inbox.recv_timeout(AGAIN)
+            inbox.recv_timeout(again)
         };
         match next {
             Ok(rules) => waiting.merge(rules),
@@ -64,31 +72,69 @@ fn serve(inbox: &Receiver<FlowRules>, told: impl Fn(Cleaned)) {
         }
         // The newest word on each frontend counts, and one look serves all.
         inbox.try_iter().for_each(|rules| waiting.merge(rules));
-        match Conntrack::open().and_then(|mut conntrack| clean(&mut conntrack, &waiting)) {
+        if waiting.is_empty() {
+            continue;
+        }
+        let mut now = std::mem::take(&mut waiting);
+        let looked_for = now.clone();
+        // A long look must not delete what a sync has meanwhile put right: an endpoint that is back, and its new clients.
+        let confirm = |run: &mut Vec<Flow>| {
+            for news in inbox.try_iter() {
+                now.amend(&news);
+                waiting.merge(news);
+            }
+            run.retain(|flow| now.is_stale(ends(flow)));
+        };
+        match look(&looked_for, confirm) {
             Ok(cleaned) => {
                 cleaned.into_iter().for_each(&told);
-                waiting = FlowRules::default();
+                again = AGAIN;
             }
-            Err(error) => tracing::warn!("flows: {error}; looking again in {AGAIN:?}"),
+            Err(error) => {
+                tracing::warn!("flows: {error}; looking again in {again:?}");
+                again = AGAIN_AT_LAST.min(again * 2);
+                now.merge(waiting);
+                waiting = now;
+            }
         }
     }
 }
 
-/// Deletes the flows that these rules call stale.
+/// Deletes the flows that these rules call stale, in the network namespace of the calling thread.
 ///
 /// # Errors
 /// When the table cannot be read or written. What was deleted until then stays deleted, and looking again finds the rest.
-pub fn clean(conntrack: &mut Conntrack, rules: &FlowRules) -> Result<Vec<Cleaned>, netlink::Error> {
+pub fn clean(rules: &FlowRules) -> Result<Vec<Cleaned>, netlink::Error> {
+    look(rules, |_| {})
+}
+
+/// `confirm` takes out of what is to be deleted what has become right.
+fn look(rules: &FlowRules, mut confirm: impl FnMut(&mut Vec<Flow>)) -> Result<Vec<Cleaned>, netlink::Error> {
     let mut cleaned: Vec<Cleaned> = Vec::new();
+    let (mut reads, mut deletes) = (Conntrack::open()?, Conntrack::open()?);
     for search in rules.searches() {
         let began = Instant::now();
-        let mut stale: Vec<Flow> = Vec::new();
-        conntrack.dump(&filter(search), |flow| {
+        let mut run = Vec::with_capacity(RUN);
+        let mut deleted = 0;
+        let mut outcome = Ok(());
+        let mut flush = |run: &mut Vec<Flow>| {
+            confirm(run);
+            match deletes.delete(run) {
+                Ok(gone) => deleted += gone,
+                Err(error) => outcome = Err(error),
+            }
+            run.clear();
+        };
+        reads.dump(&filter(search), |flow| {
             if rules.is_stale(ends(&flow)) {
-                stale.push(flow);
+                run.push(flow);
+                if run.len() == RUN {
+                    flush(&mut run);
+                }
             }
         })?;
-        let deleted = if stale.is_empty() { 0 } else { conntrack.delete(&stale)? };
+        flush(&mut run);
+        outcome?;
         let took = began.elapsed();
         match cleaned.iter_mut().find(|known| known.family == search.family) {
             Some(known) => {
@@ -101,11 +147,12 @@ pub fn clean(conntrack: &mut Conntrack, rules: &FlowRules) -> Result<Vec<Cleaned
     Ok(cleaned)
 }
 
-const fn filter(search: Search) -> Filter {
-    let filter = Filter::of(search.family).proto(search.protocol);
-    match search.destination {
-        Some(destination) => filter.destination(destination.ip()).destination_port(destination.port()),
-        None => filter,
+fn filter(search: Search) -> Filter {
+    let Search { family, protocol, addr, port } = search;
+    Filter {
+        destination: addr,
+        destination_port: port.map(NonZeroU16::get),
+        ..Filter::of(family).proto(protocol)
     }
 }
 
