@@ -61,6 +61,7 @@ mod sctp;
 mod serve;
 mod shell;
 pub mod stage;
+pub mod synthetic;
 pub mod userns;
 pub mod wait;
 pub mod wire;

@@ -54,6 +54,8 @@ impl Netns {
             // The kernel answers with few ICMP errors a second; tests ask for many.
             ("net/ipv4/icmp_ratelimit", "0"),
             ("net/ipv6/icmp/ratelimit", "0"),
+            ("net/ipv4/icmp_msgs_per_sec", "1000000"),
+            ("net/ipv4/icmp_msgs_burst", "1000000"),
         ] {
             made.set_sysctl(key, value)?;
         }

@@ -70,11 +70,19 @@ impl Process {
     /// process ends before.
     #[track_caller]
     pub fn wait_for_line(&mut self, text: &str, deadline: Duration) -> String {
-        let what = format!("{:?} in the log of {}", text, self.program);
+        self.wait_for_words(&[text], deadline)
+    }
+
+    /// Waits for a line of the log that holds all of these, and returns it. Panics after the deadline, or if the program ends
+    /// before it said so.
+    #[track_caller]
+    pub fn wait_for_words(&mut self, words: &[&str], deadline: Duration) -> String {
+        let what = format!("{words:?} in the log of {}", self.program);
         wait::until(&what, deadline, || {
-            let found = self.log.lock().iter().find(|line| line.contains(text)).cloned();
+            let has_all = |line: &&String| words.iter().all(|word| line.contains(word));
+            let found = self.log.lock().iter().find(has_all).cloned();
             if found.is_none() && !self.is_running() {
-                panic!("{} ended before it said {text:?}", self.program);
+                panic!("{} ended before it said {words:?}", self.program);
             }
             found
         })

@@ -2,7 +2,7 @@
 //! Knows nothing of network namespaces themselves.
 //!
 //! A user namespace can be entered only while a process has one thread, and a test harness has more by the time a
-//! test runs. So [`enter`] is a constructor of every program that links this library: it runs before `main`, and does
+//! test runs. So `enter` is a constructor of every program that links this library: it runs before `main`, and does
 //! nothing where the privilege is already there. `cargo test`, an IDE's test button and a debugger all work as they
 //! are; there is no runner to configure.
 #![allow(unsafe_code)]
@@ -31,7 +31,7 @@ pub fn privilege() -> Result<(), String> {
     }
 }
 
-/// Whether this process lives in a user namespace that [`enter`] made, so that `nsenter` must enter that one too.
+/// Whether this process lives in a user namespace that `enter` made, so that `nsenter` must enter that one too.
 pub fn is_entered() -> bool {
     matches!(ENTERED.get(), Some(Ok(())))
 }

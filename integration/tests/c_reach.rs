@@ -253,9 +253,12 @@ fn c08_hairpin_and_the_masquerade_bit() {
     }
 }
 
+/// A way to tell pods from others.
+type Detect = fn() -> DetectLocal;
+
 #[test]
 fn c09_off_cluster_sources_are_masqueraded() {
-    let cases: [(&str, fn() -> DetectLocal); 4] = [
+    let cases: [(&str, Detect); 4] = [
         ("ClusterCIDR", || {
             DetectLocal::ClusterCidr(
                 ["10.244.0.0/16", "fd00:10:244::/48"].iter().filter_map(|c| Cidr::parse(c).ok()).collect(),

@@ -60,9 +60,9 @@ const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 7);
 
 fn flow(n: u32) -> Flow {
     let source = at(Ipv4Addr::from_bits(0x0a_80_00_00 + n), 4000);
-    let (proto, dialled, answers) = if n % STALE_EVERY == 0 {
+    let (proto, dialled, answers) = if n.is_multiple_of(STALE_EVERY) {
         (L4Proto::Udp, at(VIP, 53), at(GOES, 5300))
-    } else if n % UDP_EVERY == 0 {
+    } else if n.is_multiple_of(UDP_EVERY) {
         (L4Proto::Udp, at(VIP, 53), at(STAYS, 5300))
     } else if n % 2 == 0 {
         // The same protocol and port, and none of ours.

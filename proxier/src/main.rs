@@ -1,7 +1,7 @@
 //! Owns the start and the exit code of the program; knows nothing of what the commands do.
 #![forbid(unsafe_code)]
 
-use proxier::command::{Command, cleanup, dump, run};
+use proxier::command::{Command, cleanup, dump, run, trace};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ fn main() -> ExitCode {
         Ok(Command::Run(flags)) => run::run(&flags).map_err(|error| error.to_string()),
         Ok(Command::Cleanup(flags)) => cleanup::run(&flags).map_err(|error| error.to_string()),
         Ok(Command::Dump(flags)) => dump::run(&flags).map_err(|error| error.to_string()),
+        Ok(Command::Trace(flags)) => trace::run(&flags).map_err(|error| error.to_string()),
         Err(error) => return usage(&error),
     };
     match outcome {

@@ -155,6 +155,15 @@ fn api_the_node_and_the_service_cidrs_are_followed() {
         );
     }
 
+    // And it has said that it starts, where kubectl describe node shows it.
+    let everywhere = api.kubectl("default");
+    wait::until("an Event about the node", SOON, || {
+        everywhere
+            .list("events.k8s.io/v1/Event")
+            .iter()
+            .any(|event| event.data["reason"] == "Starting" && event.data["regarding"]["name"] == "node-14")
+    });
+
     // The cluster's autoscaler marks the node; it is no longer eligible, and serves on.
     let mark = json!([{ "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }]);
     scene.kubectl.patch("v1/Node", "node-14", json!({ "spec": { "taints": mark } }));

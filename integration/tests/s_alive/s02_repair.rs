@@ -165,6 +165,11 @@ fn s02_edits_of_our_tables_are_repaired_at_once() {
         "add set ip proxier strange { type ether_addr; }",
         "add map ip proxier strange { type ipv4_addr : verdict; }",
         "rename chain ip proxier dispatch dispatched",
+        "flush chain ip proxier sticky-test/edge/tcp/
+         flush chain ip proxier learn-test/edge/tcp/
+         delete map ip proxier affinity-test/edge/tcp/
+         add map ip proxier affinity-test/edge/tcp/ { \
+             typeof ip saddr : ip daddr; flags dynamic,timeout; timeout 100s; size 1048576; }",
         "add table ip proxier { flags dormant; }",
         "add table ip6 proxier { flags dormant; }",
     ];

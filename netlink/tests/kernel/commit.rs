@@ -209,12 +209,14 @@ fn what_is_foreign_is_named_and_the_rest_is_dumped() {
             add set ip proxier others { type ether_addr; }
             add chain ip proxier rerouted { type route hook output priority 0; }
             add element ip proxier services { 10.0.0.99 . tcp . 99 : continue }
+            add table ip proxier { flags dormant; }
         ";
         testns::command("nft", &["-f", "-"], edit).unwrap();
         let dump = nft.dump_table(&table_id(family)).unwrap().unwrap();
         let named: Vec<_> = dump.foreign.iter().map(ToString::to_string).collect();
-        assert_eq!(named.len(), 5, "{named:#?}");
+        assert_eq!(named.len(), 6, "{named:#?}");
         for (object, text) in [
+            ("the table's flags: ", "dormant"),
             ("rule 0 ", "of chain dispatch: cmp: of Field(DestinationPort)"),
             ("rule 5 ", "of chain dispatch: limit: not one of ours"),
             ("set others: ", "typeof"),

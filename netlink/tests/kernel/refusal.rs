@@ -246,7 +246,10 @@ fn without_privilege_the_capability_is_named() {
         let words: Vec<_> = missing.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["nf_tables: Operation not permitted: CAP_NET_ADMIN is needed"]);
         let error = nft.generation().unwrap_err();
-        assert_eq!(error.to_string(), "generation of the ruleset: Operation not permitted (os error 1)");
+        assert_eq!(
+            error.to_string(),
+            "generation of the ruleset: Operation not permitted (os error 1): CAP_NET_ADMIN is needed"
+        );
         assert!(netlink::Monitor::open().is_err());
         return;
     }

@@ -4,6 +4,7 @@
 pub mod cleanup;
 pub mod dump;
 pub mod run;
+pub mod trace;
 
 use crate::config::Flags;
 use clap::parser::ValueSource;
@@ -33,10 +34,12 @@ pub enum Command {
     Cleanup(cleanup::CleanupFlags),
     /// Print what the kernel holds in our tables, in nft syntax
     Dump(dump::DumpFlags),
+    /// Say what becomes of a packet, and by which rules
+    Trace(trace::TraceFlags),
 }
 
 /// Names of the subcommands.
-const COMMANDS: [&str; 3] = ["cleanup", "dump", "run"];
+const COMMANDS: [&str; 4] = ["cleanup", "dump", "run", "trace"];
 
 /// The name under which kube-proxy's manifests call the program.
 const KUBE_PROXY: &str = "kube-proxy";

@@ -102,8 +102,12 @@ impl Known {
         for set in sticky.sets() {
             match known.sets.remove(&set.name) {
                 Some(there) if there == *set => {}
-                Some(there) if there.spec.key != set.spec.key || there.spec.flags != set.spec.flags => {
-                    // Another version of the program made it another way. Its chains let go of it first.
+                Some(there)
+                    if there.spec.key != set.spec.key
+                        || there.spec.data != set.spec.data
+                        || there.spec.flags != set.spec.flags =>
+                {
+                    // Another version of the program, or somebody else, made it another way. Its chains let go of it first.
                     for (chain, _) in sticky.chains() {
                         ops.push(Op::AddChain { table: table_id(family), chain: chain.clone(), base: None });
                         ops.push(Op::FlushChain { table: table_id(family), chain });
