@@ -64,7 +64,7 @@ fn flow(n: u32) -> Flow {
         (L4Proto::Udp, at(VIP, 53), at(GOES, 5300))
     } else if n.is_multiple_of(UDP_EVERY) {
         (L4Proto::Udp, at(VIP, 53), at(STAYS, 5300))
-    } else if n % 2 == 0 {
+    } else if n.is_multiple_of(2) {
         // The same protocol and port, and none of ours.
         let resolver = at(Ipv4Addr::new(192, 0, 2, 53), 53);
         (L4Proto::Udp, resolver, resolver)

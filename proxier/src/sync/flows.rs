@@ -42,7 +42,7 @@ impl FlowCleaner {
     /// When no thread can be had.
     pub fn start(told: impl Fn(Cleaned) + Send + 'static) -> std::io::Result<Self> {
         let (jobs, inbox) = channel();
-        thread::Builder::new().name("flows".into()).spawn(move || serve(&inbox, told))?;
+        thread::Builder::new().name("flows".into()).spawn(move || serve(&inbox, told, look))?;
         Ok(Self { jobs })
     }
 
@@ -56,7 +56,14 @@ impl FlowCleaner {
     }
 }
 
-fn serve(inbox: &Receiver<FlowRules>, told: impl Fn(Cleaned)) {
+/// Takes out of what is to be deleted what has become right.
+type Confirm<'a> = &'a mut dyn FnMut(&mut Vec<Flow>);
+
+fn serve(
+    inbox: &Receiver<FlowRules>,
+    told: impl Fn(Cleaned),
+    mut look: impl FnMut(&FlowRules, Confirm<'_>) -> Result<Vec<Cleaned>, netlink::Error>,
+) {
     let mut waiting = FlowRules::default();
     let mut again = AGAIN;
     loop {
@@ -78,14 +85,14 @@ fn serve(inbox: &Receiver<FlowRules>, told: impl Fn(Cleaned)) {
         let mut now = std::mem::take(&mut waiting);
         let looked_for = now.clone();
         // A long look must not delete what a sync has meanwhile put right: an endpoint that is back, and its new clients.
-        let confirm = |run: &mut Vec<Flow>| {
+        let mut confirm = |run: &mut Vec<Flow>| {
             for news in inbox.try_iter() {
                 now.amend(&news);
                 waiting.merge(news);
             }
             run.retain(|flow| now.is_stale(ends(flow)));
         };
-        match look(&looked_for, confirm) {
+        match look(&looked_for, &mut confirm) {
             Ok(cleaned) => {
                 cleaned.into_iter().for_each(&told);
                 again = AGAIN;
@@ -105,11 +112,10 @@ fn serve(inbox: &Receiver<FlowRules>, told: impl Fn(Cleaned)) {
 /// # Errors
 /// When the table cannot be read or written. What was deleted until then stays deleted, and looking again finds the rest.
 pub fn clean(rules: &FlowRules) -> Result<Vec<Cleaned>, netlink::Error> {
-    look(rules, |_| {})
+    look(rules, &mut |_| {})
 }
 
-/// `confirm` takes out of what is to be deleted what has become right.
-fn look(rules: &FlowRules, mut confirm: impl FnMut(&mut Vec<Flow>)) -> Result<Vec<Cleaned>, netlink::Error> {
+fn look(rules: &FlowRules, confirm: Confirm<'_>) -> Result<Vec<Cleaned>, netlink::Error> {
     let mut cleaned: Vec<Cleaned> = Vec::new();
     let (mut reads, mut deletes) = (Conntrack::open()?, Conntrack::open()?);
     for search in rules.searches() {
@@ -162,5 +168,95 @@ const fn ends(flow: &Flow) -> FlowEnds {
         dialled: flow.original.destination,
         answers: flow.reply.source,
         answered: flow.status.contains(Status::SEEN_REPLY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink::conntrack::{Tuple, Zone};
+    use nft_ir::L4Proto;
+    use proxier_core::engine::Engine;
+    use proxier_core::fixtures::{service, slice};
+    use proxier_core::{Change, Settings};
+    use std::cell::{Cell, RefCell};
+
+    fn endpoints(list: &[&str]) -> Change {
+        slice("dns-1", "dns", 1, list).and_port("dns", L4Proto::Udp, 53).upsert()
+    }
+
+    /// What two syncs say: the second of two endpoints leaves, and comes back.
+    fn leaves_and_comes_back() -> [FlowRules; 2] {
+        let both = ["10.0.0.1@here", "10.0.0.2@here"];
+        let mut engine = Engine::new(Settings::new("here"));
+        engine.apply(service("dns", &["10.96.0.10"]).port("dns", L4Proto::Udp, 53, 0).upsert());
+        engine.apply(endpoints(&both));
+        let plan = engine.adopt([None, None]);
+        engine.accept(plan);
+        [&both[..1], &both].map(|list| {
+            engine.apply(endpoints(list));
+            let mut plan = engine.plan();
+            let flows = std::mem::take(&mut plan.flows);
+            engine.accept(plan);
+            flows
+        })
+    }
+
+    fn flow_to(answers: &str) -> Flow {
+        let source = "10.0.0.9:4000".parse().unwrap();
+        let original = Tuple { proto: L4Proto::Udp, source, destination: "10.96.0.10:53".parse().unwrap() };
+        let reply = Tuple { source: answers.parse().unwrap(), destination: source, ..original };
+        Flow { original, reply, status: Status::default(), zone: Zone::default(), id: 0 }
+    }
+
+    #[test]
+    fn an_endpoint_that_comes_back_during_a_look_keeps_its_flows() {
+        let [leaves, comes_back] = leaves_and_comes_back();
+        let (jobs, inbox) = channel();
+        let jobs = RefCell::new(Some(jobs));
+        let send = |rules| jobs.borrow().as_ref().map(|jobs| jobs.send(rules));
+        send(leaves);
+        let looks = Cell::new(0);
+        serve(
+            &inbox,
+            |_| {},
+            |_, confirm| {
+                looks.set(looks.get() + 1);
+                let all = [flow_to("10.0.0.2:53"), flow_to("10.0.0.3:53")];
+                let mut run = all.to_vec();
+                confirm(&mut run);
+                assert_eq!(run, all);
+                send(comes_back.clone());
+                confirm(&mut run);
+                assert_eq!(run, all[1..]);
+                *jobs.borrow_mut() = None;
+                Ok(Vec::new())
+            },
+        );
+        assert_eq!(looks.get(), 1, "the news asks for no look");
+    }
+
+    #[test]
+    fn a_look_that_failed_is_made_again_with_the_news() {
+        let [leaves, comes_back] = leaves_and_comes_back();
+        let (jobs, inbox) = channel();
+        let jobs = RefCell::new(Some(jobs));
+        let send = |rules| jobs.borrow().as_ref().map(|jobs| jobs.send(rules));
+        send(leaves);
+        let seen = RefCell::new(Vec::new());
+        serve(
+            &inbox,
+            |_| {},
+            |rules, _| {
+                seen.borrow_mut().push(rules.is_stale(ends(&flow_to("10.0.0.2:53"))));
+                if seen.borrow().len() == 1 {
+                    send(comes_back.clone());
+                    return Err(netlink::Error::Overrun);
+                }
+                *jobs.borrow_mut() = None;
+                Ok(Vec::new())
+            },
+        );
+        assert_eq!(seen.into_inner(), [true, false]);
     }
 }
