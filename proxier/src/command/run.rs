@@ -9,6 +9,7 @@ use crate::http_server::{self, ListenError};
 use crate::leftovers::{self, Scope};
 use crate::logging::{self, LoggingError, Verbosity};
 use crate::metrics::{self, Debug, Metrics};
+use crate::node_port_proxy::NodePortProxy;
 use crate::observer::Observer;
 use crate::reports::Reports;
 use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
@@ -176,8 +177,10 @@ fn reports(config: &Config, settings: &Settings, client: Option<Client>) -> Repo
         Some(client) => Events::to_api_server(client, config.node_name.clone()),
         None => Events::log_only(),
     };
+    let metrics = Metrics::new(&config.reported_version, Some(health.clone()));
     Reports {
-        metrics: Metrics::new(&config.reported_version, Some(health.clone())),
+        node_port_proxy: NodePortProxy::start(metrics.clone()),
+        metrics,
         service_health: ServiceHealthServers::start(config.node_name.clone(), health.clone(), events.clone()),
         health,
         events,
