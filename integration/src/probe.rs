@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{L4Proto, sctp};
+use crate::L4Proto;
+use crate::sctp::{self, Until};
 
 /// How long a dial waits for an answer unless told otherwise. Long enough for a busy machine, short enough for the
 /// tests that expect silence.
@@ -23,12 +24,13 @@ pub struct Dial {
     from: Option<IpAddr>,
     from_port: Option<u16>,
     patience: Duration,
+    associates: bool,
 }
 
 impl Dial {
     /// A dial from any address and port, that waits two seconds.
     pub const fn new(proto: L4Proto, to: SocketAddr) -> Self {
-        Self { proto, to, from: None, from_port: None, patience: PATIENCE }
+        Self { proto, to, from: None, from_port: None, patience: PATIENCE, associates: false }
     }
 
     /// From one of the namespace's addresses.
@@ -40,6 +42,13 @@ impl Dial {
     /// From a fixed source port.
     pub const fn from_port(mut self, port: u16) -> Self {
         self.from_port = Some(port);
+        self
+    }
+
+    /// With SCTP, goes on until there is an association, which is then left as it is. Otherwise the server's first answer
+    /// is enough.
+    pub const fn associates(mut self) -> Self {
+        self.associates = true;
         self
     }
 
@@ -143,7 +152,10 @@ pub(crate) fn dial(dial: &Dial) -> Outcome {
     let outcome = match dial.proto {
         L4Proto::Tcp => dial_tcp(dial),
         L4Proto::Udp => dial_udp(dial),
-        L4Proto::Sctp => sctp::dial(dial.to, dial.source(), dial.patience),
+        L4Proto::Sctp => {
+            let until = if dial.associates { Until::CookieAck } else { Until::InitAck };
+            sctp::dial(dial.to, dial.source(), until, dial.patience)
+        }
     };
     outcome.unwrap_or_else(|error| Outcome::from_error(&error))
 }

@@ -4,7 +4,6 @@
 use crate::objects::{NAMESPACE, Object};
 use crate::{Family, Node};
 use netlink::Nft;
-use netlink::conntrack::Conntrack;
 use nft_ir::Ruleset;
 use proxier::source::{Decoder, Rejected};
 use proxier::sync::{Report, Syncer, clean};
@@ -175,7 +174,7 @@ fn serve(settings: Settings, orders: &Receiver<Order>, answers: &Sender<Result<A
 fn sync(syncer: &mut Syncer) -> Result<Report, proxier::sync::Error> {
     let report = syncer.sync()?;
     if !report.flows.is_empty() {
-        clean(&mut Conntrack::open()?, &report.flows)?;
+        clean(&report.flows)?;
     }
     Ok(report)
 }

@@ -1,5 +1,6 @@
-//! Owns as much of SCTP as a probe needs: INIT there, INIT ACK back, over raw sockets, since a kernel may translate
-//! SCTP without having sockets for it. Knows nothing of associations.
+//! Owns as much of SCTP as a probe needs: INIT there, INIT ACK back, and COOKIE ECHO and COOKIE ACK where conntrack is to
+//! see an association; over raw sockets, since a kernel may translate SCTP without having sockets for it. Knows nothing of
+//! what is sent in an association.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +16,8 @@ const IPPROTO_SCTP: i32 = 132;
 const INIT: u8 = 1;
 const INIT_ACK: u8 = 2;
 const ABORT: u8 = 6;
+const COOKIE_ECHO: u8 = 10;
+const COOKIE_ACK: u8 = 11;
 /// Parameter type of the state cookie in an INIT ACK (RFC 9260, 3.3.3.1).
 const STATE_COOKIE: u16 = 7;
 /// Bytes of the common header.
@@ -27,8 +30,22 @@ pub(crate) fn raw_socket(family_of: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(family_of), Type::RAW, Some(Protocol::from(IPPROTO_SCTP)))
 }
 
-/// Sends an INIT, and waits for the INIT ACK whose cookie names the server.
-pub(crate) fn dial(to: SocketAddr, from: Option<SocketAddr>, patience: Duration) -> io::Result<Outcome> {
+/// How far to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The INIT ACK, whose cookie names the server.
+    InitAck,
+    /// The COOKIE ACK: there is an association.
+    CookieAck,
+}
+
+/// Sends an INIT, waits for the INIT ACK, and goes on until an association is made if so asked.
+pub(crate) fn dial(
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    until: Until,
+    patience: Duration,
+) -> io::Result<Outcome> {
     let end = Instant::now() + patience;
     let socket = raw_socket(to)?;
     if let Some(from) = from {
@@ -42,6 +59,7 @@ pub(crate) fn dial(to: SocketAddr, from: Option<SocketAddr>, patience: Duration)
         Packet { source: port, destination: to.port(), tag: 0, chunk: INIT, init_tag: tag, cookie: &[] };
     crate::probe::heedless((&socket).write(&init.encode()))?;
     let mut buffer = [0; 2048];
+    let mut outcome = None;
     loop {
         if Instant::now() >= end {
             return Ok(Outcome::TimedOut);
@@ -53,30 +71,63 @@ pub(crate) fn dial(to: SocketAddr, from: Option<SocketAddr>, patience: Duration)
             continue;
         }
         match reply.chunk {
-            INIT_ACK => return answer(reply.cookie),
+            INIT_ACK if until == Until::InitAck => return answer(reply.cookie),
+            INIT_ACK => {
+                outcome = Some(answer(reply.cookie)?);
+                let echo = bare(port, to.port(), reply.init_tag, COOKIE_ECHO, reply.cookie);
+                crate::probe::heedless((&socket).write(&echo))?;
+            }
+            COOKIE_ACK => return outcome.ok_or_else(|| io::ErrorKind::InvalidData.into()),
             ABORT => return Ok(Outcome::Refused),
             _ => {}
         }
     }
 }
 
-/// The server's reply to a packet as its raw socket received it; `None` if it is not an INIT for this port.
+/// The server's reply to a packet as its raw socket received it; `None` if it is not an INIT or a COOKIE ECHO for this port.
 pub(crate) fn reply(received: &[u8], peer: IpAddr, port: u16, name: &str) -> Option<(SocketAddr, Vec<u8>)> {
     let init = Packet::decode(payload(peer, received))?;
-    if init.chunk != INIT || init.destination != port {
+    if init.destination != port {
         return None;
     }
     let peer = SocketAddr::new(peer, init.source);
+    match init.chunk {
+        INIT => {}
+        // The tag is one's own, made of the peer's, so that nothing need be kept.
+        COOKIE_ECHO => return Some((peer, bare(port, peer.port(), !init.tag, COOKIE_ACK, &[]))),
+        _ => return None,
+    }
     let line = format!("{name} {peer}\n");
     let ack = Packet {
         source: port,
         destination: init.source,
         tag: init.init_tag,
         chunk: INIT_ACK,
-        init_tag: random(),
+        init_tag: !init.init_tag,
         cookie: line.as_bytes(),
     };
     Some((peer, ack.encode()))
+}
+
+/// A packet with a chunk that is nothing but a value.
+fn bare(source: u16, destination: u16, tag: u32, chunk: u8, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + 4 + value.len() + 3);
+    bytes.extend(source.to_be_bytes());
+    bytes.extend(destination.to_be_bytes());
+    bytes.extend(tag.to_be_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend([chunk, 0]);
+    bytes.extend((4 + value.len() as u16).to_be_bytes());
+    bytes.extend(value);
+    seal(bytes)
+}
+
+/// Pads a packet and puts its checksum in.
+fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    let sum = crc32c(&bytes);
+    bytes[8..HEADER].copy_from_slice(&sum.to_le_bytes());
+    bytes
 }
 
 /// One packet with one chunk; of INIT and INIT ACK, what is read here.
@@ -109,11 +160,8 @@ impl<'a> Packet<'a> {
             bytes.extend(STATE_COOKIE.to_be_bytes());
             bytes.extend((cookie_len as u16).to_be_bytes());
             bytes.extend(self.cookie);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
         }
-        let sum = crc32c(&bytes);
-        bytes[8..HEADER].copy_from_slice(&sum.to_le_bytes());
-        bytes
+        seal(bytes)
     }
 
     /// `None` for what is too short, or whose checksum is wrong.

@@ -113,11 +113,11 @@ pub struct ServicePortView {
     pub affinity: Option<Affinity>,
     /// Who may dial the guarded frontends; `None`: everybody.
     pub source_ranges: Option<Box<[Cidr]>>,
-    /// Flows are deleted when their endpoint is gone: always for UDP, see [`crate::conntrack`].
+    /// Flows are deleted when their endpoint is gone: always for UDP and SCTP, see [`crate::conntrack`].
     pub keeps_flows_in_step: bool,
-    /// Every endpoint that serves, whatever its policies and topology, sorted: flows stay with these. Empty unless
-    /// [`Self::keeps_flows_in_step`].
-    pub serving: Box<[Destination]>,
+    /// Endpoints that flows may stay with, whatever policies and topology say, sorted: those that serve, and with SCTP every
+    /// one that is known. Empty unless [`Self::keeps_flows_in_step`].
+    pub flows_stay: Box<[Destination]>,
 }
 
 impl ServicePortView {
@@ -166,12 +166,13 @@ pub fn view(
         Place { node: &settings.node_name, zone: node.and_then(|node| node.zone.as_deref()) },
     );
     let keeps_flows_in_step = match port.protocol {
-        L4Proto::Udp => true,
+        L4Proto::Udp | L4Proto::Sctp => true,
         L4Proto::Tcp => settings.free_syn_sent,
-        L4Proto::Sctp => false,
     };
-    let serves = |c: &&Candidate<'_>| keeps_flows_in_step && (c.endpoint.ready || c.endpoint.serving);
-    let serving = found.iter().filter(serves).map(|c| c.destination).collect();
+    let keeps = |c: &&Candidate<'_>| {
+        keeps_flows_in_step && (c.endpoint.ready || c.endpoint.serving || port.protocol == L4Proto::Sctp)
+    };
+    let flows_stay = found.iter().filter(keeps).map(|c| c.destination).collect();
     let (cluster_before, local_before) =
         previous.map_or((&[][..], &[][..]), |before| (&before.cluster[..], &before.local[..]));
     let node_addresses = node.map_or(&[][..], |node| &node.addresses);
@@ -194,7 +195,7 @@ pub fn view(
         )
         .map(Into::into),
         keeps_flows_in_step,
-        serving,
+        flows_stay,
     })
 }
 

@@ -6,7 +6,8 @@ use super::{Engine, PortKey};
 use crate::conntrack::FlowRules;
 use crate::model::{ServiceName, Touched};
 use crate::ruleset::{
-    Delta, PickChain, Resolved, SetId, Shared, decl, delta, family_index, skeleton::skeleton, table_id,
+    Delta, PickChain, Resolved, SetId, Shared, decl, delta, family_index, set_name, skeleton::skeleton,
+    table_id,
 };
 use crate::view::{Destination, Exposure, ServicePortView, port_name, view};
 use nft_ir::{
@@ -44,6 +45,8 @@ pub struct Plan {
     pub(super) skeletons: Vec<(Family, Table)>,
     pub(super) leftover_chains: Vec<(Family, ChainName)>,
     pub(super) used_chains: Vec<(Family, ChainName)>,
+    /// Families whose node ports are served on more addresses than before.
+    pub(super) more_node_ports: Vec<Family>,
     /// Everything known before is void: the plan starts from a dump.
     pub(super) fresh: bool,
 }
@@ -65,6 +68,11 @@ impl Engine {
         };
         for name in names.into_iter().filter(|name| !self.held.contains(*name)) {
             self.plan_service(name, &mut plan, &mut delta);
+        }
+        for family in std::mem::take(&mut plan.more_node_ports) {
+            for (_, view) in self.views().filter(|((_, known), _)| *known == family) {
+                plan.flows.note_node_ports(view);
+            }
         }
         self.assemble(&mut plan, ops, delta, None);
         plan
@@ -139,6 +147,9 @@ impl Engine {
             };
             plan.leftover_chains.extend(only_in(before, &after));
             plan.used_chains.extend(only_in(&after, before));
+            if serves_more(before, &after) {
+                plan.more_node_ports.push(*family);
+            }
             plan.skeletons.push((*family, after));
             // How pods are told from others may have changed, or whether anything is sticky: the pick chains say it too.
             for (_, chain) in self.applied.chains.iter().filter(|(known, _)| known == family) {
@@ -167,7 +178,7 @@ impl Engine {
         mut known: Option<&mut Known>,
     ) {
         if !plan.flows.is_empty() {
-            plan.flows.locate(&self.settings, &self.cluster);
+            plan.flows.locate(&self.settings, &self.cluster, &self.claims);
         }
         let mut chains = Vec::new();
         self.count_shared(plan, &mut delta, &mut chains);
@@ -354,6 +365,15 @@ impl Plan {
             }
         }
     }
+}
+
+/// Whether node ports are served on an address that they were not served on before.
+fn serves_more(before: &Table, after: &Table) -> bool {
+    let served = |table: &Table| -> BTreeSet<nft_ir::Key> {
+        let set = table.sets.get(&set_name(SetId::NodePortIps));
+        set.map(|set| set.elements.keys().cloned().collect()).unwrap_or_default()
+    };
+    !served(after).is_subset(&served(before))
 }
 
 /// Empties the chains and deletes the maps of ports whose affinity went. Nothing refers to them any more: the verdicts that
