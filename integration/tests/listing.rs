@@ -88,7 +88,9 @@ fn trace_tells_the_fate_of_a_packet() {
     stage.apply(&integration::objects::slices("all", &[("http", L4Proto::Tcp, 8080)], &[&a, &b]));
     let trace = |args: &[&str]| -> Output {
         let program = integration::parts::proxier().expect("the program is built");
-        stage.node(0).run(|| Command::new(program).arg("trace").args(args).output().expect("the program runs"))
+        stage
+            .node(0)
+            .run(|| Command::new(program).arg("trace").args(args).output().expect("the program runs"))
     };
     let text = ok(&trace(&["--from", "10.244.1.9", "--interface", "cni0", "--to", "10.96.0.10:80"]));
     for line in [

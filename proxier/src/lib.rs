@@ -12,6 +12,7 @@ pub mod http_server;
 pub mod leftovers;
 pub mod logging;
 pub mod metrics;
+pub mod node_port_proxy;
 pub mod observer;
 pub mod reports;
 pub mod source;

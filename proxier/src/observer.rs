@@ -3,16 +3,18 @@
 
 use crate::health::{Listen, Moment, ServiceHealth};
 use crate::metrics::{PolicyKind, SyncKind};
+use crate::node_port_proxy::LocalNodePort;
 use crate::reports::Reports;
 use crate::sync::{Error, Observe, Report};
-use nft_ir::Family;
+use nft_ir::{Family, L4Proto};
 use proxier_core::engine::Engine;
 use proxier_core::health::health_check;
-use proxier_core::model::ServiceName;
+use proxier_core::model::{ServiceName, ServicePortName, TrafficPolicy};
 use proxier_core::policy::node_port_addresses::{ServedOn, served_on};
-use proxier_core::view::Exposure;
-use proxier_core::{Change, Settings};
+use proxier_core::view::{Exposure, Frontend, ServicePortView};
+use proxier_core::{Change, NodePortAddresses, Settings};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
@@ -30,6 +32,8 @@ pub struct Observer {
     /// Health checks by family, in the order of [`Family::ALL`].
     checks: [BTreeMap<ServiceName, ServiceHealth>; 2],
     listens: [Option<Listen>; 2],
+    /// NodePorts on loopback by family, where they are asked for.
+    local_node_ports: [BTreeMap<ServiceName, Vec<LocalNodePort>>; 2],
     disturbed: bool,
     first_sync: Option<oneshot::Sender<()>>,
 }
@@ -46,6 +50,7 @@ impl Observer {
             triggers: Vec::new(),
             checks: Default::default(),
             listens: [None, None],
+            local_node_ports: Default::default(),
             disturbed: false,
             first_sync: None,
         }
@@ -113,6 +118,56 @@ impl Observer {
             }
         }
     }
+
+    /// NodePorts of the Services that the sync looked at, in the families whose loopback is named.
+    fn publish_local_node_ports(&mut self, report: &Report, engine: &Engine) {
+        for (index, family) in self.families() {
+            if !self.serves_loopback(family) {
+                continue;
+            }
+            let all = &mut self.local_node_ports[index];
+            let mut changed = false;
+            for service in &report.services {
+                let views = engine.views_of(service).iter().filter(|((_, of), _)| *of == family);
+                let ports: Vec<LocalNodePort> =
+                    views.filter_map(|((name, _), view)| local_node_port(name, view)).collect();
+                let before = if ports.is_empty() {
+                    all.remove(service).unwrap_or_default()
+                } else {
+                    all.insert(service.clone(), ports.clone()).unwrap_or_default()
+                };
+                changed |= before != ports;
+            }
+            if changed {
+                let ports: Vec<LocalNodePort> = all.values().flatten().cloned().collect();
+                self.reports.node_port_proxy.publish(family, ports);
+            }
+        }
+    }
+
+    fn serves_loopback(&self, family: Family) -> bool {
+        self.settings.node_port_addresses.iter().any(|entry| {
+            matches!(entry, NodePortAddresses::Cidr(cidr) if cidr.family() == family && cidr.addr().is_loopback())
+        })
+    }
+}
+
+/// The NodePort of a Service port, if it has one, speaks TCP, and there is an endpoint for traffic from outside.
+fn local_node_port(name: &ServicePortName, view: &ServicePortView) -> Option<LocalNodePort> {
+    let port = view.frontends.iter().find_map(|frontend| match frontend.frontend {
+        Frontend::NodePort { protocol: L4Proto::Tcp, port, .. } => Some(port),
+        _ => None,
+    })?;
+    let endpoints = match view.external_policy {
+        TrafficPolicy::Cluster => &view.cluster,
+        TrafficPolicy::Local => &view.local,
+    };
+    (!endpoints.is_empty()).then(|| LocalNodePort {
+        name: name.clone(),
+        port,
+        endpoints: endpoints.iter().map(|to| SocketAddr::new(to.addr, to.port.get())).collect(),
+        affinity: view.affinity.map(|affinity| affinity.timeout),
+    })
 }
 
 impl Observe for Observer {
@@ -164,6 +219,7 @@ impl Observe for Observer {
         (self.service_changes, self.endpoint_changes) = (0, 0);
         self.pending();
         self.publish_checks(report, engine);
+        self.publish_local_node_ports(report, engine);
         if let Some(to) = self.first_sync.take() {
             // Nobody may want to know.
             let _ = to.send(());

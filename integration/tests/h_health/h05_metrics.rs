@@ -118,6 +118,9 @@ fn h05_the_metrics_server_says_mode_configuration_and_that_it_lives() {
     let config = &config["kubeproxy.config.k8s.io"];
     assert_eq!((&config["kind"], &config["mode"]), (&"KubeProxyConfiguration".into(), &"nftables".into()));
     assert_eq!(config["hostnameOverride"], "node-1");
+    let flagz = answer("/flagz");
+    assert!(flagz.body.contains("\nhostname-override=node-1\n"), "{}", flagz.body);
+    assert!(answer("/statusz").body.contains("\nBinary version: v1.37."));
     for path in ["/", "/debug/pprof/", "/debug/flags/v", "/other"] {
         assert_eq!(answer(path).status, 404, "{path}");
     }

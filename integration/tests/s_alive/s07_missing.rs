@@ -33,3 +33,17 @@ fn s07_dump_without_cap_net_admin_says_so_too() {
     assert_eq!(log.lines().count(), 1, "{log}");
     assert!(log.contains("CAP_NET_ADMIN"), "{log}");
 }
+
+#[test]
+fn s07_init_only_looks_for_what_is_missing_and_writes_no_rule() {
+    let world = World::new("s07-init").nodes(1).build();
+    let node = world.node(0);
+    // Neither an API server nor manifests are needed.
+    let plan = ProgramPlan::on(node).arg("--init-only");
+    assert_eq!(plan.start().wait(wait::SOON).code(), Some(0));
+    assert_eq!(node.shell("nft", &["list", "ruleset"], ""), "");
+    let mut without =
+        plan.by(&["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", "--"]).start();
+    assert_eq!(without.wait(wait::SOON).code(), Some(1));
+    wait::until("its words", wait::SOON, || without.log().contains("CAP_NET_ADMIN"));
+}

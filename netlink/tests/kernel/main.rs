@@ -4,6 +4,7 @@
 mod address;
 mod commit;
 mod conntrack;
+mod foreign_rules;
 mod listing;
 mod model;
 mod monitor;

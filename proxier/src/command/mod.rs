@@ -60,12 +60,16 @@ impl Command {
     }
 }
 
-/// Long names of the flags that stood on the command line.
-fn given(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+/// Long names of the flags that stood on the command line, and their values.
+fn given(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
+    let value = |id: &str| {
+        let values = matches.get_raw(id).into_iter().flatten();
+        values.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(",")
+    };
     command
         .get_arguments()
         .filter(|arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine))
-        .filter_map(|arg| arg.get_long().map(str::to_owned))
+        .filter_map(|arg| Some((arg.get_long()?.to_owned(), value(arg.get_id().as_str()))))
         .collect()
 }
 

@@ -8,7 +8,8 @@ use crate::health::{self, Health, ServiceHealthServers};
 use crate::http_server::{self, ListenError};
 use crate::leftovers::{self, Scope};
 use crate::logging::{self, LoggingError, Verbosity};
-use crate::metrics::{self, Debug, Metrics};
+use crate::metrics::{self, About, Debug, Metrics};
+use crate::node_port_proxy::NodePortProxy;
 use crate::observer::Observer;
 use crate::reports::Reports;
 use crate::source::api_server::{ApiServerError, ConnectionError, Wanted};
@@ -136,7 +137,8 @@ async fn serve(
     };
     let reports = reports(config, &settings, client.clone());
     let told = reports.events.clone();
-    let servers = servers(config, reports.health.clone(), reports.metrics.clone(), &told, verbosity);
+    let about = About::new(flags.given(), config.reported_version.as_str());
+    let servers = servers(config, reports.health.clone(), reports.metrics.clone(), about, &told, verbosity);
     let (mut tasks, events) = start_source(config, client);
     reports.events.tell(Notice::starting());
     info!("node {}", settings.node_name);
@@ -176,8 +178,10 @@ fn reports(config: &Config, settings: &Settings, client: Option<Client>) -> Repo
         Some(client) => Events::to_api_server(client, config.node_name.clone()),
         None => Events::log_only(),
     };
+    let metrics = Metrics::new(&config.reported_version, Some(health.clone()));
     Reports {
-        metrics: Metrics::new(&config.reported_version, Some(health.clone())),
+        node_port_proxy: NodePortProxy::start(metrics.clone()),
+        metrics,
         service_health: ServiceHealthServers::start(config.node_name.clone(), health.clone(), events.clone()),
         health,
         events,
@@ -189,6 +193,7 @@ async fn servers(
     config: &Config,
     health: Health,
     metrics: Metrics,
+    about: About,
     events: &Events,
     verbosity: &Verbosity,
 ) -> Result<(), ListenError> {
@@ -203,7 +208,7 @@ async fn servers(
     let metrics = async {
         let Some(addr) = config.metrics else { return std::future::pending().await };
         let debug = config.profiling.then(|| Debug { verbosity: verbosity.clone() });
-        let router = metrics::router(metrics.clone(), &config.shown, debug);
+        let router = metrics::router(metrics.clone(), &config.shown, about, debug);
         http_server::serve("--metrics-bind-address", addr, router, hard_fail)
             .await
             .inspect_err(|error| events.tell(Notice::metrics_server_failed(error)))

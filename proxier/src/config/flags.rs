@@ -22,9 +22,9 @@ pub struct Flags {
     pub(super) logs: Logs,
     #[command(flatten)]
     pub(super) without_meaning: WithoutMeaning,
-    /// Long names of the flags that stood on the command line.
+    /// The flags that stood on the command line, by their long names, and their values.
     #[arg(skip)]
-    pub(super) given: Vec<String>,
+    pub(super) given: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -244,8 +244,13 @@ fn vmodule(text: &str) -> Result<(String, u32), String> {
 }
 
 impl Flags {
-    /// Notes which flags stood on the command line, by their long names.
-    pub(crate) fn set_given(&mut self, given: Vec<String>) {
+    /// Notes which flags stood on the command line, by their long names, and their values.
+    pub(crate) fn set_given(&mut self, given: Vec<(String, String)>) {
         self.given = given;
+    }
+
+    /// The flags that stood on the command line, with their values.
+    pub fn given(&self) -> &[(String, String)] {
+        &self.given
     }
 }

@@ -28,7 +28,7 @@ const BESIDE_A_FILE: [&str; 17] = [
 
 /// The flags that a file makes meaningless, of those that were given.
 pub(super) fn overruled(flags: &Flags) -> Vec<&str> {
-    flags.given.iter().map(String::as_str).filter(|flag| !BESIDE_A_FILE.contains(flag)).collect()
+    flags.given.iter().map(|(name, _)| name.as_str()).filter(|flag| !BESIDE_A_FILE.contains(flag)).collect()
 }
 
 /// Lays the flags over a configuration that comes from no file.

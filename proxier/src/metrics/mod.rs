@@ -3,12 +3,14 @@
 //!
 //! A metric without an observation has no series, as upstream.
 
+mod about;
 mod labels;
 mod process;
 mod server;
 #[cfg(test)]
 mod tests;
 
+pub use about::About;
 pub use server::{Debug, router};
 
 use crate::health::{Health, Moment};

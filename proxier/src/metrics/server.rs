@@ -1,13 +1,14 @@
 //! Owns what the metrics server (port 10249) answers; knows nothing of how things are measured.
 
-use super::Metrics;
+use super::{About, Metrics};
 use crate::config::v1alpha1::KubeProxyConfiguration;
 use crate::logging::Verbosity;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use axum::routing::any;
+use k8s_openapi::jiff::Timestamp;
 use prometheus_client::encoding::prometheus_text;
 use std::sync::Arc;
 
@@ -23,9 +24,17 @@ pub struct Debug {
     pub verbosity: Verbosity,
 }
 
-/// `/metrics`, `/healthz`, `/healthz/ping`, `/proxyMode`, `/configz`, and `/debug/flags/v` if wanted; anything else is not
+/// What `/statusz` names.
+const PATHS: [&str; 5] = ["/configz", "/flagz", "/healthz", "/metrics", "/proxyMode"];
+
+/// `/metrics`, `/healthz`, `/healthz/ping`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`, and `/debug/flags/v` if wanted; anything else is not
 /// found.
-pub fn router(metrics: Metrics, config: &KubeProxyConfiguration, debug: Option<Debug>) -> Router {
+pub fn router(
+    metrics: Metrics,
+    config: &KubeProxyConfiguration,
+    about: About,
+    debug: Option<Debug>,
+) -> Router {
     let config = serde_json::json!({ "kubeproxy.config.k8s.io": config }).to_string();
     let config: Arc<str> = config.into();
     let router = Router::new()
@@ -33,6 +42,8 @@ pub fn router(metrics: Metrics, config: &KubeProxyConfiguration, debug: Option<D
         .with_state(metrics)
         .route("/healthz", any(healthz))
         .route("/healthz/ping", any(healthz))
+        .route("/flagz", any(flagz).with_state(about.clone()))
+        .route("/statusz", any(statusz).with_state(about))
         .route("/proxyMode", any(async || answer(StatusCode::OK, TEXT, "nftables")))
         .route("/configz", any(async move || answer(StatusCode::OK, "application/json", config.to_string())));
     match debug {
@@ -57,6 +68,24 @@ async fn healthz(uri: Uri) -> Response<Body> {
     let is_verbose =
         uri.query().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
     answer(StatusCode::OK, TEXT, if is_verbose { "[+]ping ok\nhealthz check passed\n" } else { "ok" })
+}
+
+async fn flagz(State(about): State<About>, headers: HeaderMap) -> Response<Body> {
+    for_people(&headers, about.flagz())
+}
+
+async fn statusz(State(about): State<About>, headers: HeaderMap) -> Response<Body> {
+    for_people(&headers, about.statusz(Timestamp::now(), &PATHS))
+}
+
+/// Text, where text will do; upstream's structured forms are alpha and beta, and not offered.
+fn for_people(headers: &HeaderMap, text: String) -> Response<Body> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
+    if ["*/*", "text/*", "text/plain"].iter().any(|good| accept.contains(good)) {
+        answer(StatusCode::OK, TEXT, text)
+    } else {
+        answer(StatusCode::NOT_ACCEPTABLE, TEXT, "only text/plain is offered here\n")
+    }
 }
 
 async fn flags(State(debug): State<Debug>) -> Response<Body> {

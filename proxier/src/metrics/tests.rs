@@ -5,7 +5,7 @@ use crate::config::{Logging, defaults};
 use crate::http_server::listen;
 use crate::logging::Verbosity;
 use axum::Router;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -149,6 +149,10 @@ fn what_was_never_observed_has_no_series() {
     assert!(text.contains("kubeproxy_sync_proxy_rules_service_changes_pending 0\n"), "{text}");
 }
 
+fn about() -> About {
+    About::new([("v".to_owned(), "2".to_owned()), ("config".to_owned(), "/a".to_owned())], "v1.37.2")
+}
+
 fn start(router: Router) -> SocketAddr {
     let listener = listen(([127, 0, 0, 1], 0).into(), false).unwrap();
     let addr = listener.local_addr().unwrap();
@@ -171,7 +175,7 @@ async fn ask(addr: SocketAddr, request: &str, body: &str) -> String {
 
 #[tokio::test]
 async fn h05_the_server_answers_as_upstreams() {
-    let addr = start(router(observed(), &defaults(), None));
+    let addr = start(router(observed(), &defaults(), about(), None));
     let rows = [
         ("GET /proxyMode", "200", "text/plain; charset=utf-8", "nftables"),
         ("GET /healthz", "200", "text/plain; charset=utf-8", "ok"),
@@ -187,6 +191,16 @@ async fn h05_the_server_answers_as_upstreams() {
     let configz = ask(addr, "GET /configz", "").await;
     let json: serde_json::Value = serde_json::from_str(configz.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(json["kubeproxy.config.k8s.io"]["kind"], "KubeProxyConfiguration");
+    let flagz = ask(addr, "GET /flagz", "").await;
+    assert!(
+        flagz.contains("\r\n\r\n\nkube-proxy flagz\nWarning: ") && flagz.ends_with("\n\nconfig=/a\nv=2\n"),
+        "{flagz}"
+    );
+    let statusz = ask(addr, "GET /statusz", "").await;
+    assert!(
+        statusz.contains("\nUp: 0 hr 0 min ") && statusz.contains("\nBinary version: v1.37.2\n"),
+        "{statusz}"
+    );
     let scraped = ask(addr, "GET /metrics", "").await;
     assert!(scraped.contains("content-type: text/plain; version=0.0.4"), "{scraped}");
     assert!(ask(addr, "GET /debug/flags", "").await.starts_with("HTTP/1.1 404 "));
@@ -195,9 +209,62 @@ async fn h05_the_server_answers_as_upstreams() {
 #[tokio::test]
 async fn debug_is_there_only_when_asked_for() {
     let verbosity = Verbosity::new(&Logging { json: false, verbosity: 0, vmodule: Vec::new() });
-    let addr = start(router(observed(), &defaults(), Some(Debug { verbosity: verbosity.clone() })));
+    let addr = start(router(observed(), &defaults(), about(), Some(Debug { verbosity: verbosity.clone() })));
     assert!(ask(addr, "PUT /debug/flags/v", "4").await.starts_with("HTTP/1.1 200 "));
     assert_eq!(verbosity.get(), 4);
     assert!(ask(addr, "PUT /debug/flags/v", "loud").await.starts_with("HTTP/1.1 400 "));
     assert!(ask(addr, "GET /debug/flags/v", "").await.starts_with("HTTP/1.1 406 "));
+}
+
+/// Every text under a key of this name, at any depth.
+fn texts<'a>(value: &'a serde_json::Value, key: &str, found: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            found.extend(fields.get(key).and_then(serde_json::Value::as_str));
+            fields.values().for_each(|value| texts(value, key, found));
+        }
+        serde_json::Value::Array(values) => values.iter().for_each(|value| texts(value, key, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn dashboard_and_alerts_name_only_metrics_that_exist() {
+    let dashboard: serde_json::Value =
+        serde_json::from_str(include_str!("../../../deploy/grafana/proxier.json")).unwrap();
+    let alerts: serde_json::Value =
+        serde_saphyr::from_str(include_str!("../../../deploy/prometheus/alerts.yaml")).unwrap();
+    let mut expressions = Vec::new();
+    texts(&dashboard, "expr", &mut expressions);
+    texts(&dashboard, "query", &mut expressions);
+    let panels = expressions.len();
+    texts(&alerts, "expr", &mut expressions);
+    let rules = expressions.len() - panels;
+    assert!(panels > 25 && rules >= 10, "{panels} expressions of panels, {rules} of alerts");
+
+    let text = observed().scrape().unwrap();
+    let series = series(&text);
+    let mut named = BTreeSet::new();
+    for expression in expressions {
+        let depth =
+            |open, close| expression.matches(open).count().abs_diff(expression.matches(close).count());
+        assert_eq!((depth('(', ')'), depth('{', '}'), depth('[', ']')), (0, 0, 0), "{expression}");
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let is_metric = |word: &&str| {
+            ["kubeproxy_", "proxier_", "process_", "kubernetes_"]
+                .iter()
+                .any(|prefix| word.starts_with(prefix))
+        };
+        named.extend(words.filter(is_metric));
+    }
+    for name in &named {
+        assert!(series.contains_key(*name), "{name} is not in a scrape:\n{text}");
+    }
+    // What upstream's nftables mode shows is worth a panel or an alert each.
+    for line in UPSTREAM.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split('\t').next().unwrap();
+        // Read from counters that upstream's rules have, and ours do without.
+        let is_named = named.iter().any(|named| named.starts_with(name)) || name.contains("rejected_packets");
+        assert!(is_named, "{name} is nowhere");
+    }
 }

@@ -1,11 +1,12 @@
 //! Owns the plan that starts from a dump of the kernel: at start, and after somebody else wrote into our tables. Knows
 //! nothing of how the dump was taken.
 
-use super::Engine;
 use super::known::{Known, previous_views};
 use super::plan::{Plan, structure};
+use super::{Engine, PortKey};
 use crate::model::ServiceName;
 use crate::ruleset::{Delta, SetId, decl, delta, family_index, skeleton::skeleton, table_id};
+use crate::view::{FrontendView, ServicePortView};
 use nft_ir::{Family, Op, Ruleset, Table, TableId, diff};
 use std::collections::BTreeMap;
 
@@ -41,8 +42,10 @@ impl Engine {
         }
         let mut delta = Delta::default();
         let names: Vec<&ServiceName> = self.cluster.services().map(|(name, _)| name).collect();
-        for name in names.into_iter().filter(|name| !self.held.contains(*name)) {
-            self.adopt_service(name, &known, &mut plan, &mut delta);
+        for name in names {
+            let held = self.held.contains(name);
+            let views = if held { self.still_held(name) } else { self.wanted_from(name, &known) };
+            adopt_views(name, views, &known, &mut plan, &mut delta);
         }
         for frontend in known.frontends() {
             if self.claims.owner(&frontend).is_none() {
@@ -62,33 +65,24 @@ impl Engine {
         plan
     }
 
-    fn adopt_service(&self, name: &ServiceName, known: &Known, plan: &mut Plan, delta: &mut Delta) {
-        plan.services.push(name.clone());
-        let mut views = self.wanted(name, |_| None);
-        if !known.is_empty() {
-            let start = previous_views(known, views);
-            views = self.wanted(name, |key| {
-                start.binary_search_by(|(k, _)| k.cmp(key)).ok().map(|place| &start[place].1)
-            });
+    /// The views of a Service as they should be, with the slots that the kernel has.
+    fn wanted_from(&self, name: &ServiceName, known: &Known) -> Vec<(PortKey, ServicePortView)> {
+        let views = self.wanted(name, |_| None);
+        if known.is_empty() {
+            return views;
         }
-        views.retain(|(key, view)| match delta.add(&key.0, None, Some(view)) {
-            Ok(()) => {
-                plan.flows.note(None, Some(view));
-                if let Ok(Some(sticky)) = delta::sticky(&key.0, view)
-                    && sticky.sets().any(|set| known.has_set(key.1, &set.name))
-                {
-                    plan.forget_clients(&key.0, None, Some(view));
-                }
-                true
-            }
-            Err(error) => {
-                plan.unnameable.push(error);
-                false
-            }
-        });
-        if !views.is_empty() {
-            plan.views.push((name.clone(), views));
+        let start = previous_views(known, views);
+        self.wanted(name, |key| start.binary_search_by(|(k, _)| k.cmp(key)).ok().map(|place| &start[place].1))
+    }
+
+    /// What was programmed for a held Service: it stays as it is, but for frontends that another Service has by now.
+    fn still_held(&self, name: &ServiceName) -> Vec<(PortKey, ServicePortView)> {
+        let mut views = self.views_of(name).to_vec();
+        for (key, view) in &mut views {
+            let own = |fv: &&FrontendView| self.claims.owner(&fv.frontend) == Some(&key.0);
+            view.frontends = view.frontends.iter().filter(own).copied().collect();
         }
+        views
     }
 
     /// Whether nothing is known of the kernel, so that the next plan must come from [`Self::adopt`].
@@ -99,6 +93,35 @@ impl Engine {
     /// Somebody else wrote into our tables, or a transaction's outcome is not known: the kernel must be read again.
     pub fn forget_kernel(&mut self) {
         self.applied.skeletons = [None, None];
+    }
+}
+
+/// Takes a Service's views into a plan that starts from nothing.
+fn adopt_views(
+    name: &ServiceName,
+    mut views: Vec<(PortKey, ServicePortView)>,
+    known: &Known,
+    plan: &mut Plan,
+    delta: &mut Delta,
+) {
+    plan.services.push(name.clone());
+    views.retain(|(key, view)| match delta.add(&key.0, None, Some(view)) {
+        Ok(()) => {
+            plan.flows.note(None, Some(view));
+            if let Ok(Some(sticky)) = delta::sticky(&key.0, view)
+                && sticky.sets().any(|set| known.has_set(key.1, &set.name))
+            {
+                plan.forget_clients(&key.0, None, Some(view));
+            }
+            true
+        }
+        Err(error) => {
+            plan.unnameable.push(error);
+            false
+        }
+    });
+    if !views.is_empty() {
+        plan.views.push((name.clone(), views));
     }
 }
 

@@ -165,6 +165,21 @@ fn a_held_service_holds_nobody_else_up() {
 }
 
 #[test]
+fn a_held_service_stays_as_it_was_even_when_the_kernel_is_read_again() {
+    let mut world = World::new();
+    let ready = |endpoints: &[&str]| slice("web-1", "web", 8080, endpoints).upsert();
+    world.apply([web().upsert(), ready(&["10.244.2.2@x"])]);
+    let before = world.kernel.to_string();
+    world.engine.apply(ready(&["10.244.2.3@x"]));
+    world.engine.hold(ServiceName::new("ns", "web"));
+    world.engine.forget_kernel();
+    assert!(world.sync().is_empty());
+    assert_eq!(world.kernel.to_string(), before);
+    world.engine.release_held();
+    assert!(world.sync().to_string().contains("10.244.2.3"));
+}
+
+#[test]
 fn pick_chains_are_swept_in_a_later_transaction() {
     let mut world = World::new();
     world.apply([web().upsert(), slice("web-1", "web", 8080, &["10.244.2.2@x", "10.244.2.3@x"]).upsert()]);
