@@ -1,4 +1,4 @@
-//! Owns NodePorts on loopback: a TCP proxy in user space on 127.0.0.1 and [::1], where `nodePortAddresses` names loopback.
+//! Owns NodePorts on loopback: a TCP proxy in user space on `127.0.0.1` and `[::1]`, where `nodePortAddresses` names loopback.
 //! Knows nothing of which endpoints a Service has, or why.
 //!
 //! The kernel does not translate packets to loopback, as upstream's nftables mode does not. Upstream has this proxy behind an

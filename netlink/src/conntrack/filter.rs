@@ -8,8 +8,10 @@ use std::net::IpAddr;
 
 /// `CTA_FILTER_F_*` (net/netfilter/nf_conntrack_netlink.c): which parts of the tuple have to agree.
 mod part {
+    pub(super) const IP_SRC: u32 = 1 << 0;
     pub(super) const IP_DST: u32 = 1 << 1;
     pub(super) const PROTO_NUM: u32 = 1 << 3;
+    pub(super) const PROTO_SRC_PORT: u32 = 1 << 4;
     pub(super) const PROTO_DST_PORT: u32 = 1 << 5;
 }
 
@@ -27,12 +29,24 @@ pub struct Filter {
     pub destination: Option<IpAddr>,
     /// The port that the client dialled; only together with a protocol, else nothing agrees.
     pub destination_port: Option<u16>,
+    /// The address that answers; of that family.
+    pub answers: Option<IpAddr>,
+    /// The port that answers; only together with a protocol, else nothing agrees.
+    pub answers_port: Option<u16>,
 }
 
 impl Filter {
     /// All flows of a family.
     pub const fn of(family: Family) -> Self {
-        Self { family, proto: None, zone: None, destination: None, destination_port: None }
+        Self {
+            family,
+            proto: None,
+            zone: None,
+            destination: None,
+            destination_port: None,
+            answers: None,
+            answers_port: None,
+        }
     }
 
     /// Of these, those of a transport protocol.
@@ -59,14 +73,28 @@ impl Filter {
         Self { destination_port: Some(port), ..self }
     }
 
+    /// Of these, those that an address answers: where they really go, after translation.
+    #[must_use]
+    pub const fn answers(self, answers: IpAddr) -> Self {
+        Self { answers: Some(answers), ..self }
+    }
+
+    /// Of these, those that a port answers.
+    #[must_use]
+    pub const fn answers_port(self, port: u16) -> Self {
+        Self { answers_port: Some(port), ..self }
+    }
+
     /// Whether a flow agrees.
     pub fn matches(&self, flow: &Flow) -> bool {
-        let destination = flow.original.destination;
+        let (destination, answers) = (flow.original.destination, flow.reply.source);
         flow.original.family() == self.family
             && self.proto.is_none_or(|proto| proto == flow.original.proto)
             && self.zone.is_none_or(|zone| super::Zone::Both(zone) == flow.zone)
             && self.destination.is_none_or(|addr| addr == destination.ip())
             && self.destination_port.is_none_or(|port| self.proto.is_some() && port == destination.port())
+            && self.answers.is_none_or(|addr| addr == answers.ip())
+            && self.answers_port.is_none_or(|port| self.proto.is_some() && port == answers.port())
     }
 
     /// Writes it for the kernel.
@@ -89,8 +117,23 @@ impl Filter {
             attributes = ports.end_nested();
         }
         let mut attributes = attributes.end_nested();
-        if parts != 0 {
-            attributes = attributes.nested_filter().push_orig_flags(parts).push_reply_flags(0).end_nested();
+        let mut reply_parts = 0;
+        if self.answers.is_some() || self.answers_port.is_some() {
+            let mut tuple = attributes.nested_tuple_reply();
+            if let Some(IpAddr::V4(addr)) = self.answers {
+                reply_parts |= part::IP_SRC;
+                tuple = tuple.nested_tuple_ip().push_ip_v4_src(addr).end_nested();
+            }
+            if let (Some(proto), Some(port)) = (self.proto, self.answers_port) {
+                reply_parts |= part::PROTO_NUM | part::PROTO_SRC_PORT;
+                let ports = tuple.nested_tuple_proto().push_proto_num(proto.number());
+                tuple = ports.push_proto_src_port(port).end_nested();
+            }
+            attributes = tuple.end_nested();
+        }
+        if parts | reply_parts != 0 {
+            let filter = attributes.nested_filter().push_orig_flags(parts);
+            attributes = filter.push_reply_flags(reply_parts).end_nested();
         }
         if let Some(zone) = self.zone {
             attributes = attributes.push_zone(zone);

@@ -84,6 +84,14 @@ fn flows_are_shown_by_filter_and_deleted_alone() {
             (all.proto(Udp).destination_port(54), &v4[3..4]),
             (all.proto(Sctp).destination(vip).destination_port(53), &v4[5..6]),
             (all.proto(Sctp).destination(vip).destination_port(54), &[]),
+            (all.answers("10.1.0.7".parse().unwrap()), &[v4[0], v4[4], v4[5]]),
+            (all.proto(Udp).answers("10.1.0.7".parse().unwrap()).answers_port(5353), &v4[..1]),
+            (all.proto(Udp).answers("10.1.0.7".parse().unwrap()).answers_port(53), &[]),
+            (all.proto(Udp).destination(vip).answers_port(5353), &v4[..2]),
+            (
+                Filter::of(Family::Ip6).proto(Udp).answers("fd00::7".parse().unwrap()).answers_port(5353),
+                &v6[..1],
+            ),
             (Filter::of(Family::Ip6), &v6),
             (Filter::of(Family::Ip6).proto(Udp).destination("fd00:96::10".parse().unwrap()), &v6[..1]),
         ] {

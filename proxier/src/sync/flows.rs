@@ -3,8 +3,7 @@
 
 use netlink::conntrack::{Conntrack, Filter, Flow, Status};
 use nft_ir::Family;
-use proxier_core::conntrack::{FlowEnds, FlowRules, Search};
-use std::num::NonZeroU16;
+use proxier_core::conntrack::{FlowEnds, FlowRules, Part, Search};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -153,12 +152,13 @@ fn look(rules: &FlowRules, confirm: Confirm<'_>) -> Result<Vec<Cleaned>, netlink
     Ok(cleaned)
 }
 
-fn filter(search: Search) -> Filter {
-    let Search { family, protocol, addr, port } = search;
-    Filter {
-        destination: addr,
-        destination_port: port.map(NonZeroU16::get),
-        ..Filter::of(family).proto(protocol)
+const fn filter(search: Search) -> Filter {
+    let filter = Filter::of(search.family).proto(search.protocol);
+    match search.part {
+        Part::All => filter,
+        Part::Dialled(None, port) => filter.destination_port(port.get()),
+        Part::Dialled(Some(addr), port) => filter.destination(addr).destination_port(port.get()),
+        Part::Answered(endpoint) => filter.answers(endpoint.addr).answers_port(endpoint.port.get()),
     }
 }
 

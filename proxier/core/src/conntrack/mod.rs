@@ -24,7 +24,7 @@
 
 mod searches;
 
-pub use searches::Search;
+pub use searches::{Part, Search};
 
 use crate::model::Cluster;
 use crate::policy::Claims;
@@ -52,6 +52,10 @@ enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlowRules {
     rules: BTreeMap<Frontend, Rule>,
+    /// Frontends that any flow may have to go of.
+    whole: BTreeSet<Frontend>,
+    /// Endpoints that flows no longer stay with; of frontends not in `whole`, only flows to these may have to go.
+    lost: BTreeSet<(L4Proto, Destination)>,
     /// The newest word on frontends that need no look by themselves: an earlier look may still be going on.
     amendments: BTreeMap<Frontend, Rule>,
     /// Addresses of this node that serve node ports: another host's flow to the same port number is not ours.
@@ -90,18 +94,23 @@ impl FlowRules {
         let (before, after) = (frontends(old), frontends(new));
         if let Some(new) = new.filter(|view| view.keeps_flows_in_step) {
             let old_stay = old.map_or(&[][..], |old| &old.flows_stay);
-            let lost = old_stay.iter().any(|d| new.flows_stay.binary_search(d).is_err());
+            let lost: Vec<_> = old_stay.iter().filter(|d| new.flows_stay.binary_search(d).is_err()).collect();
             let first = old_stay.is_empty() && !new.flows_stay.is_empty();
             let stay = Rule::Stay(new.flows_stay.clone().into());
-            let all = lost || first || old.is_none();
+            let all = first || old.is_none();
             for frontend in &after {
-                if all || !before.contains(frontend) || self.rules.contains_key(frontend) {
-                    // The owner's word stands, whatever the Service that had the frontend before says.
+                let whole = all || !before.contains(frontend);
+                if whole {
+                    self.whole.insert(*frontend);
+                }
+                // The owner's word stands, whatever the Service that had the frontend before says.
+                if whole || !lost.is_empty() || self.rules.contains_key(frontend) {
                     self.rules.insert(*frontend, stay.clone());
                 } else {
                     self.amendments.insert(*frontend, stay.clone());
                 }
             }
+            self.lost.extend(lost.into_iter().map(|d| (new.protocol, *d)));
         }
         if old.is_some_and(|view| view.keeps_flows_in_step && view.protocol != L4Proto::Sctp) {
             for frontend in before.difference(&after) {
@@ -113,6 +122,7 @@ impl FlowRules {
     /// A frontend that nobody has any more. One that another Service took over meanwhile is that Service's to note.
     pub(crate) fn gone(&mut self, frontend: Frontend) {
         self.rules.entry(frontend).or_insert(Rule::Gone);
+        self.whole.insert(frontend);
     }
 
     /// More addresses serve the node ports of this view, which stands unless a change of it was noted before. Clients may
@@ -123,6 +133,7 @@ impl FlowRules {
                 let stay = || Rule::Stay(view.flows_stay.clone().into());
                 let rule = self.amendments.remove(&fv.frontend).unwrap_or_else(stay);
                 self.rules.entry(fv.frontend).or_insert(rule);
+                self.whole.insert(fv.frontend);
             }
         }
     }
@@ -156,6 +167,8 @@ impl FlowRules {
         self.amend(&newer);
         if !newer.rules.is_empty() {
             self.rules.extend(newer.rules);
+            self.whole.extend(newer.whole);
+            self.lost.extend(newer.lost);
             self.node_addresses = newer.node_addresses;
         }
     }

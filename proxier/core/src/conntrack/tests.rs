@@ -276,12 +276,14 @@ fn the_newest_word_counts() {
 }
 
 #[test]
-fn walks_are_few_and_narrow() {
-    let search = |port: Option<u16>, addr: Option<&str>| Search {
-        family: Family::Ip,
-        protocol: L4Proto::Udp,
-        port: port.and_then(NonZeroU16::new),
-        addr: addr.map(|addr| addr.parse::<IpAddr>().unwrap()),
+fn looks_are_few_and_narrow() {
+    let search = |part| Search { family: Family::Ip, protocol: L4Proto::Udp, part };
+    let dialled = |addr: Option<&str>, port| {
+        search(Part::Dialled(addr.map(|addr| addr.parse().unwrap()), NonZeroU16::new(port).unwrap()))
+    };
+    let answered = |addr: &str| {
+        let port = NonZeroU16::new(5353).unwrap();
+        search(Part::Answered(Destination { addr: addr.parse().unwrap(), port }))
     };
     let first = |list: Vec<Service>| {
         let mut engine = engine(settings(), Vec::new());
@@ -290,10 +292,17 @@ fn walks_are_few_and_narrow() {
         change(&mut engine, changes).searches()
     };
     let internal = service("dns", &[VIP]).port("", L4Proto::Udp, 53, 0);
-    assert_eq!(first(vec![internal]), [search(Some(53), Some(VIP))]);
-    assert_eq!(first(vec![dns()]), [search(Some(53), None), search(Some(30053), None)]);
+    assert_eq!(first(vec![internal]), [dialled(Some(VIP), 53)]);
+    assert_eq!(first(vec![dns()]), [dialled(None, 53), dialled(None, 30053)]);
     let many = (0_u16..9)
         .map(|n| service(&format!("s{n}"), &[&format!("10.96.1.{n}")]).port("", L4Proto::Udp, 1000 + n, 0));
-    assert_eq!(first(many.collect()), [search(None, None)]);
+    assert_eq!(first(many.collect()), [search(Part::All)]);
     assert_eq!(first(Vec::new()), []);
+    // Endpoints that left are looked for by themselves, however many frontends they had.
+    let all = ["10.0.0.1@here", "10.0.0.2@here", "10.0.0.3@here", "10.0.0.4@here", "10.0.0.5@here"];
+    let mut engine = engine(settings(), vec![dns().upsert(), endpoints("dns", L4Proto::Udp, &all)]);
+    let mut leave = |list: &[&str]| change(&mut engine, [endpoints("dns", L4Proto::Udp, list)]).searches();
+    assert_eq!(leave(&all[1..]), [answered("10.0.0.1")]);
+    assert_eq!(leave(&all[..1]), [search(Part::All)]);
+    assert_eq!(leave(&[]), [answered("10.0.0.1")]);
 }
