@@ -9,7 +9,7 @@ use proxier_core::policy::Conflict;
 use proxier_core::ruleset::{family_index, table_id};
 use proxier_core::view::Destination;
 use proxier_core::{Change, Settings};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why a sync failed as a whole. Nothing was written, and nothing is lost: the same changes go out with the next try.
@@ -270,13 +270,18 @@ impl Syncer {
             self.engine.forget_kernel();
             return Ok(());
         }
-        let mut blamed = 0;
+        let mut owners: BTreeMap<ServiceName, &Refusal> = BTreeMap::new();
         for refusal in &refusals {
             let owner = refusal.op.and_then(|op| self.owner(plan.transaction.ops.get(op)?, refusal.element));
-            if let Some(service) = owner.filter(|service| !self.engine.held().contains(service)) {
-                self.engine.hold(service.clone());
-                report.held.push(Held { service, refusal: refusal.clone() });
+            owners.extend(owner.map(|service| (service, refusal)));
+        }
+        let mut blamed = 0;
+        for (service, refusal) in owners {
+            if self.engine.hold(service.clone()) {
                 blamed += 1;
+                if !report.held.iter().any(|held| held.service == service) {
+                    report.held.push(Held { service, refusal: refusal.clone() });
+                }
             }
         }
         if blamed == 0 { Err(netlink::Error::Refused { refusals }.into()) } else { Ok(()) }

@@ -42,7 +42,7 @@ impl Engine {
         }
         let mut delta = Delta::default();
         let names: Vec<&ServiceName> = self.cluster.services().map(|(name, _)| name).collect();
-        for name in names {
+        for name in names.into_iter().filter(|name| !self.left_out.contains(*name)) {
             let held = self.held.contains(name);
             let views = if held { self.still_held(name) } else { self.wanted_from(name, &known) };
             adopt_views(name, views, &known, &mut plan, &mut delta);

@@ -34,6 +34,8 @@ pub struct Engine {
     dirty: Touched,
     /// Services that the kernel refused; left out of plans until they change or are tried again.
     held: BTreeSet<ServiceName>,
+    /// Of these, those of which the kernel refused even what was programmed before.
+    left_out: BTreeSet<ServiceName>,
     applied: Applied,
 }
 
@@ -64,6 +66,7 @@ impl Engine {
             conflicts: Vec::new(),
             dirty: Touched { all_services: true, skeleton: true, ..Touched::default() },
             held: BTreeSet::new(),
+            left_out: BTreeSet::new(),
             applied: Applied::default(),
         }
     }
@@ -78,6 +81,7 @@ impl Engine {
         self.cluster.apply(change, &mut touched);
         for service in &touched.services {
             self.held.remove(service);
+            self.left_out.remove(service);
         }
         // Not `append`, which walks both sets whole.
         self.dirty.services.extend(touched.services);
@@ -160,8 +164,11 @@ impl Engine {
 
     /// Leaves a Service out of plans, because the kernel refused it. What is programmed for it stays as it is, and it stays
     /// dirty: it is looked at again when it changes, or after [`Self::release_held`].
-    pub fn hold(&mut self, service: ServiceName) {
-        self.held.insert(service);
+    ///
+    /// Held again, the kernel has refused even what was programmed: then nothing of it is written. Says `false` if that is so
+    /// already, and the Service cannot be to blame.
+    pub fn hold(&mut self, service: ServiceName) -> bool {
+        self.held.insert(service.clone()) || self.left_out.insert(service)
     }
 
     /// Services that are left out.
@@ -171,6 +178,7 @@ impl Engine {
 
     /// Lets the next plan look at the held Services again.
     pub fn release_held(&mut self) {
+        self.left_out.clear();
         self.dirty.services.extend(std::mem::take(&mut self.held));
     }
 
