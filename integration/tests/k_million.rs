@@ -140,8 +140,7 @@ fn k06_a_million_flows() {
     ns.run(|| {
         let settings = Settings { families: vec![Family::Ip], ..Settings::new("here") };
         let mut syncer = Syncer::new(settings).expect("a line to the kernel");
-        // One address, so one look. A node port is a look of its own: each walks the whole table within the kernel.
-        let dns = service("dns", &["10.96.0.53"]).port("dns", L4Proto::Udp, 53, 0);
+        let dns = service("dns", &["10.96.0.53"]).port("dns", L4Proto::Udp, 53, 30053);
         for change in [
             node("here", &["192.168.77.11"]),
             host(&["192.168.77.11"]),
