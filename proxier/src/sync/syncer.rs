@@ -62,6 +62,15 @@ pub struct Syncer {
     generation: Option<Generation>,
 }
 
+/// What came of a commit.
+#[derive(Debug, Clone, Copy)]
+struct Committed {
+    /// The generation that it made.
+    generation: Generation,
+    /// Somebody may have written while nobody listened.
+    overtaken: bool,
+}
+
 /// A transaction of so many elements is committed with nobody listening.
 const LARGE: usize = 1000;
 
@@ -155,9 +164,14 @@ impl Syncer {
                 return Ok(report);
             }
             match self.commit(&plan.transaction, expected) {
-                Ok(generation) => {
-                    self.generation = Some(generation);
+                Ok(Committed { generation, overtaken }) => {
                     self.engine.accept(plan);
+                    self.generation = Some(generation);
+                    if overtaken {
+                        // Rare, and a dump is cheap beside what was just written.
+                        self.engine.forget_kernel();
+                        self.generation = None;
+                    }
                     return Ok(report);
                 }
                 Err(netlink::Error::Stale { .. }) => {
@@ -186,19 +200,15 @@ impl Syncer {
         &mut self,
         transaction: &Transaction,
         expected: Generation,
-    ) -> Result<Generation, netlink::Error> {
+    ) -> Result<Committed, netlink::Error> {
         if transaction.element_count() < LARGE {
-            return self.nft.commit(transaction, Some(expected));
+            let generation = self.nft.commit(transaction, Some(expected))?;
+            return Ok(Committed { generation, overtaken: false });
         }
         self.monitor.pause()?;
         let outcome = self.nft.commit(transaction, Some(expected));
-        let generation = *outcome.as_ref().unwrap_or(&expected);
-        if !self.monitor.resume(&mut self.nft, generation)?.is_empty() && outcome.is_ok() {
-            // Rare, and a dump is cheap beside what was just written.
-            self.engine.forget_kernel();
-            self.generation = None;
-        }
-        outcome
+        let notices = self.monitor.resume(&mut self.nft, *outcome.as_ref().unwrap_or(&expected))?;
+        Ok(Committed { generation: outcome?, overtaken: !notices.is_empty() })
     }
 
     /// Deletes chains that fell out of use. Says whether there is more to delete, in another sweep.
